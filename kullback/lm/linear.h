@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+namespace kullback {
+
+/// Whether low-rank adapters take part. A policy with its adapters off is its own reference.
+enum class AdapterUse { on, off };
+
+/// A low-rank change of a weight: scale * b a. Hu et al. 2021, arXiv 2106.09685.
+struct LowRank {
+  at::Tensor a;      ///< [r, in]
+  at::Tensor b;      ///< [out, r]
+  double scale = 1;  ///< alpha / r
+};
+
+/// x -> x W^T + bias, plus scale * (x a^T) b^T when there is an adapter and it is on.
+struct Linear {
+  at::Tensor weight;  ///< [out, in]
+  at::Tensor bias;    ///< [out], or undefined
+  std::optional<LowRank> adapter;
+
+  /// x: [N, in] -> [N, out]
+  at::Tensor operator()(const at::Tensor& x, AdapterUse use = AdapterUse::on) const;
+};
+
+}  // namespace kullback
