@@ -1,0 +1,33 @@
+#include "kullback/base/log.h"
+
+#include <memory>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+namespace kullback {
+namespace {
+
+spdlog::logger& logger() {
+  static const std::shared_ptr<spdlog::logger> instance = [] {
+    auto made = spdlog::stderr_color_st("kullback");
+    made->set_pattern("%^%v%$");
+    made->set_level(spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_verbosity(Verbosity verbosity) {
+  logger().set_level(verbosity == Verbosity::quiet     ? spdlog::level::err
+                     : verbosity == Verbosity::verbose ? spdlog::level::debug
+                                                       : spdlog::level::info);
+}
+
+void note(const std::string& text) { logger().info(text); }
+void warn(const std::string& text) { logger().warn("warning: {}", text); }
+void detail_note(const std::string& text) { logger().debug(text); }
+
+}  // namespace kullback
