@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "kullback/divergence/divergence.h"
+
+namespace kullback {
+
+/// Where rows of logits come from: hidden states and a head, or logits as they stand.
+struct Rows {
+  at::Tensor hidden;        ///< [N,D] float32, bfloat16 or float64; with `weight` undefined these are the logits [N,V]
+  at::Tensor weight;        ///< [V,D], of the type of `hidden`
+  at::Tensor bias;          ///< [V] or undefined
+  double temperature = 1;   ///< logits are divided by it, after the soft-cap; > 0
+  double softcap = 0;       ///< c: logits become c tanh(z / c); 0: none
+  int64_t vocabulary = 0;   ///< rows of the head that are real; 0: all. Those beyond are padding and take no part.
+};
+
+/// Which statistics of each row are wanted.
+struct HeadRequest {
+  at::Tensor labels;      ///< [N] int64; -100: ignored (log-probability 0, no gradient). Undefined when no logps are wanted
+  bool logps = false;     ///< log-probability of the label
+  bool logsumexp = false; ///< ln sum_v exp z_v
+  bool entropy = false;   ///< -sum_v q_v ln q_v, nats
+  at::Tensor scores;      ///< [V]: wanted is their expected value under the row; undefined when not wanted
+  int64_t top_k = 0;      ///< how many of the likeliest tokens are wanted; ties go to the smaller id
+  std::vector<RowDivergence> divergences;  ///< between the policy's and the reference's row
+};
+
+/// Statistics of rows, each [N] (top_*: [N,k]); those not wanted are undefined. float64 where the rows are, else float32.
+struct HeadStatistics {
+  at::Tensor logps, logsumexp, entropy, expected;
+  at::Tensor top_ids, top_logps;
+  std::vector<at::Tensor> divergences;
+};
+
+/// How the head is walked.
+struct HeadSettings {
+  int64_t memory = 128 << 20;  ///< bytes that may be held beyond inputs, outputs and their gradients; at least 16 MiB
+};
+
+/// Statistics of the policy's rows, differentiable in its hidden states, weight and bias (in its logits where those are
+/// given). Never holds N x V numbers.
+HeadStatistics head_statistics(const Rows& policy, const HeadRequest& request, const HeadSettings& settings = {});
+
+/// The same with a reference, for divergences between the rows; the two heads may have different widths D. The reference
+/// gets no gradient.
+HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const HeadRequest& request,
+                               const HeadSettings& settings = {});
+
+/// A loss whose weights on each token's statistics are known before the walk.
+struct HeadLoss {
+  at::Tensor loss;            ///< scalar float64 (float32 rows: float32), differentiable in the policy
+  HeadStatistics statistics;  ///< the statistics themselves, without gradient
+};
+
+/// sum_s sum_t w_s[t] statistic_s[t], with its gradient made in the same walk: three matrix products in all, where the
+/// statistics followed by a loss of them cost four. `weights` has the shape of the statistics: an undefined weight is 0.
+HeadLoss head_loss(const Rows& policy, const HeadRequest& request, const HeadStatistics& weights,
+                   const HeadSettings& settings = {});
+HeadLoss head_loss(const Rows& policy, const Rows& reference, const HeadRequest& request, const HeadStatistics& weights,
+                   const HeadSettings& settings = {});
+
+}  // namespace kullback
