@@ -1,0 +1,48 @@
+#include "kullback/lm/cache.h"
+
+#include <stdexcept>
+
+#include <ATen/ATen.h>
+
+namespace kullback {
+namespace {
+
+constexpr int64_t block = 256;  // tokens by which a cache grows at least; it doubles beyond
+
+void grow(at::Tensor& held, int64_t filled, int64_t needed, const at::Tensor& like) {
+  if (held.defined() && held.size(0) >= needed) return;
+  const int64_t capacity = std::max((needed + block - 1) / block * block, 2 * filled);
+  at::Tensor larger = at::empty({capacity, like.size(1), like.size(2)}, like.options());
+  if (filled > 0) larger.narrow(0, 0, filled).copy_(held.narrow(0, 0, filled));
+  held = larger;
+}
+
+}  // namespace
+
+void KvCache::append(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
+  const int64_t filled = filled_[layer], added = keys.size(0);
+  grow(keys_[layer], filled, filled + added, keys);
+  grow(values_[layer], filled, filled + added, values);
+  keys_[layer].narrow(0, filled, added).copy_(keys);
+  values_[layer].narrow(0, filled, added).copy_(values);
+  filled_[layer] += added;
+}
+
+void KvCache::truncate(int64_t length) {
+  for (int64_t& filled : filled_) {
+    if (length < 0 || length > filled) throw std::logic_error("KvCache::truncate: more tokens than it holds");
+    filled = length;
+  }
+}
+
+KvCache KvCache::clone() const {
+  KvCache copy = *this;
+  for (std::vector<at::Tensor>* tensors : {&copy.keys_, &copy.values_}) {
+    for (at::Tensor& tensor : *tensors) {
+      if (tensor.defined()) tensor = tensor.clone();
+    }
+  }
+  return copy;
+}
+
+}  // namespace kullback

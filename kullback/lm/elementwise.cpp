@@ -1,0 +1,64 @@
+#include "kullback/lm/elementwise.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace kullback {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// 1 / root mean square of each row. [N, 1]
+at::Tensor inverse_rms(const at::Tensor& x, double epsilon) {
+  return at::linalg_vector_norm(x, 2, {-1}, true).square_().div_(x.size(-1)).add_(epsilon).rsqrt_();
+}
+
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+    const at::Tensor scale = inverse_rms(x, epsilon);
+    context->save_for_backward({x, weight, scale});
+    return at::mul(x, scale).mul_(weight);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &scale = saved[2];
+    const at::Tensor normed = x * scale;                       // [N, D]
+    const at::Tensor product = gradients[0] * normed;          // [N, D]
+    at::Tensor dx, d_weight;
+    if (context->needs_input_grad(1)) d_weight = product.sum(0);
+    if (context->needs_input_grad(0)) {
+      const at::Tensor along = at::mv(product, weight).div_(x.size(-1)).unsqueeze(-1);  // mean of dy w normed, [N, 1]
+      dx = at::mul(gradients[0], weight).addcmul_(normed, along, -1).mul_(scale);
+    }
+    return {dx, d_weight, at::Tensor()};
+  }
+};
+
+struct SwiGlu : torch::autograd::Function<SwiGlu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
+    context->save_for_backward({gate, up});
+    return at::silu(gate).mul_(up);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &gate = saved[0], &up = saved[1];
+    return {at::silu_backward(gradients[0] * up, gate), at::silu(gate).mul_(gradients[0])};
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  if (at::GradMode::is_enabled()) return RmsNorm::apply(x, weight, epsilon);
+  return at::mul(x, inverse_rms(x, epsilon)).mul_(weight);
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  if (at::GradMode::is_enabled()) return SwiGlu::apply(gate, up);
+  return at::silu(gate).mul_(up);
+}
+
+}  // namespace kullback

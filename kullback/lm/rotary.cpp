@@ -1,0 +1,112 @@
+#include "kullback/lm/rotary.h"
+
+#include <cmath>
+#include <numbers>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+namespace kullback {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The wavelength correction of Llama 3.1: pairs that turn fewer than `low_frequency` times over the original context are
+// slowed by `factor`, those that turn more than `high_frequency` times are kept.
+double llama3_frequency(const Rope& rope, double frequency) {
+  const double turns = static_cast<double>(rope.original_positions) * frequency / (2 * std::numbers::pi);
+  const double kept = std::clamp((turns - rope.low_frequency) / (rope.high_frequency - rope.low_frequency), 0.0, 1.0);
+  return frequency * (kept + (1 - kept) / rope.factor);
+}
+
+// The (fractional) pair that turns `turns` times over the original context.
+double yarn_pair(const Rope& rope, int64_t head_size, double turns) {
+  return static_cast<double>(head_size) *
+         std::log(static_cast<double>(rope.original_positions) / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
+}
+
+void yarn_frequencies(const Rope& rope, int64_t head_size, std::vector<double>& frequencies) {
+  double first = yarn_pair(rope, head_size, rope.beta_fast), last = yarn_pair(rope, head_size, rope.beta_slow);
+  if (rope.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, static_cast<double>(head_size - 1));
+  if (first == last) last += 0.001;  // the paper's ramp is a step then
+  for (size_t j = 0; j < frequencies.size(); ++j) {
+    const double slowed = std::clamp((static_cast<double>(j) - first) / (last - first), 0.0, 1.0);
+    frequencies[j] *= slowed / rope.factor + (1 - slowed);
+  }
+}
+
+at::Tensor turn(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, double direction) {
+  const int64_t half = x.size(-1) / 2;
+  at::Tensor y = at::empty(x.sizes(), x.options());  // contiguous whatever the strides of x
+  const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
+  at::Tensor y1 = y.narrow(-1, 0, half), y2 = y.narrow(-1, half, half);
+  at::mul_out(y1, x1, cosine).addcmul_(x2, sine, -direction);
+  at::mul_out(y2, x2, cosine).addcmul_(x1, sine, direction);
+  return y;
+}
+
+struct Rotate : torch::autograd::Function<Rotate> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cosine,
+                            const at::Tensor& sine) {
+    context->save_for_backward({cosine, sine});
+    return turn(x, cosine, sine, 1);
+  }
+
+  // A rotation's transpose turns back.
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    return {turn(gradients[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+std::vector<double> rope_frequencies(const Rope& rope, int64_t head_size) {
+  std::vector<double> frequencies(static_cast<size_t>(head_size / 2));
+  for (size_t j = 0; j < frequencies.size(); ++j) {
+    frequencies[j] = std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_size));
+  }
+  switch (rope.scaling) {
+    case Rope::Scaling::none: break;
+    case Rope::Scaling::linear:
+      for (double& frequency : frequencies) frequency /= rope.factor;
+      break;
+    case Rope::Scaling::llama3:
+      for (double& frequency : frequencies) frequency = llama3_frequency(rope, frequency);
+      break;
+    case Rope::Scaling::yarn: yarn_frequencies(rope, head_size, frequencies); break;
+  }
+  return frequencies;
+}
+
+double rope_magnitude(const Rope& rope) {
+  if (rope.scaling != Rope::Scaling::yarn) return 1;
+  if (rope.magnitude > 0) return rope.magnitude;
+  return rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
+}
+
+Rotation rotation(const Rope& rope, int64_t head_size, const std::vector<int64_t>& positions, at::ScalarType dtype) {
+  const std::vector<double> frequencies = rope_frequencies(rope, head_size);
+  const int64_t n = static_cast<int64_t>(positions.size()), half = head_size / 2;
+  at::Tensor angles = at::empty({n, 1, half}, at::kDouble);
+  double* angle = angles.mutable_data_ptr<double>();
+  for (const int64_t position : positions) {
+    for (const double frequency : frequencies) *angle++ = static_cast<double>(position) * frequency;
+  }
+  const double magnitude = rope_magnitude(rope);
+  return {at::cos(angles).mul_(magnitude).to(dtype), at::sin(angles).mul_(magnitude).to(dtype)};
+}
+
+at::Tensor rotate(const at::Tensor& x, const Rotation& rotation) {
+  if (at::GradMode::is_enabled()) return Rotate::apply(x, rotation.cosine, rotation.sine);
+  return turn(x, rotation.cosine, rotation.sine, 1);
+}
+
+}  // namespace kullback
