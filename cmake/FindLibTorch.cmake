@@ -6,7 +6,9 @@
 #   4. the copy that tools/fetch_libtorch.py keeps in the cache folder, fetched now unless KULLBACK_FETCH is off.
 # Defines the imported target LibTorch::LibTorch, LibTorch_VERSION and LibTorch_ROOT.
 
-set(KULLBACK_TORCH "" CACHE PATH "A LibTorch >= 2.6 to use instead of the downloaded one (holds include/ and lib/)")
+if(NOT DEFINED KULLBACK_TORCH OR DEFINED CACHE{KULLBACK_TORCH})  # KullbackConfig.cmake sets it to the one it was built with
+  set(KULLBACK_TORCH "" CACHE PATH "A LibTorch >= 2.6 to use instead of the downloaded one (holds include/ and lib/)")
+endif()
 option(KULLBACK_FETCH "Download LibTorch into the cache folder when none is found" ON)
 set(_oldest 2.6)
 

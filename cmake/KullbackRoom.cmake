@@ -76,8 +76,11 @@ function(kullback_room name)
     endif()
     include(GoogleTest)
     # Tests named Slow* need the real model or minutes; everything else is "fast" and also runs under the sanitizers.
-    gtest_discover_tests(${name}_test TEST_FILTER "-*Slow*" PROPERTIES LABELS "fast" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
-    gtest_discover_tests(${name}_test TEST_FILTER "*Slow*" PROPERTIES LABELS "slow" TIMEOUT 1800 DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+    # The fast ones run side by side, a thread each; the slow ones get the machine to themselves.
+    gtest_discover_tests(${name}_test TEST_FILTER "-*Slow*" PROPERTIES LABELS "fast" ENVIRONMENT "OMP_NUM_THREADS=1" TIMEOUT 300
+      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
+    gtest_discover_tests(${name}_test TEST_FILTER "*Slow*" PROPERTIES LABELS "slow" RUN_SERIAL TRUE TIMEOUT 1800
+      DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60)
   endif()
 endfunction()
 
@@ -117,8 +120,9 @@ function(kullback_program)
       KULLBACK_FIXTURES="${PROJECT_SOURCE_DIR}/fixtures" KULLBACK_SOURCE="${PROJECT_SOURCE_DIR}")
     add_dependencies(cli_test kullback_cli)
     include(GoogleTest)
-    gtest_discover_tests(cli_test TEST_FILTER "-*Slow*" PROPERTIES LABELS "cli" DISCOVERY_MODE PRE_TEST)
-    gtest_discover_tests(cli_test TEST_FILTER "*Slow*" PROPERTIES LABELS "slow" TIMEOUT 1800 DISCOVERY_MODE PRE_TEST)
+    gtest_discover_tests(cli_test TEST_FILTER "-*Slow*" PROPERTIES LABELS "cli" ENVIRONMENT "OMP_NUM_THREADS=1" TIMEOUT 300
+      DISCOVERY_MODE PRE_TEST)
+    gtest_discover_tests(cli_test TEST_FILTER "*Slow*" PROPERTIES LABELS "slow" RUN_SERIAL TRUE TIMEOUT 1800 DISCOVERY_MODE PRE_TEST)
   endif()
 endfunction()
 
@@ -141,11 +145,17 @@ function(kullback_install)
   if(TARGET kullback_cli)
     install(TARGETS kullback_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
-  install(DIRECTORY kullback/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kullback FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE)
+  install(DIRECTORY kullback/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kullback FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE
+    PATTERN "*-inl.h" EXCLUDE PATTERN "precompiled.h" EXCLUDE)
   set(destination ${CMAKE_INSTALL_LIBDIR}/cmake/Kullback)
   install(EXPORT KullbackTargets NAMESPACE Kullback:: DESTINATION ${destination})
   configure_package_config_file(cmake/KullbackConfig.cmake.in "${PROJECT_BINARY_DIR}/KullbackConfig.cmake" INSTALL_DESTINATION ${destination})
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/KullbackConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
   install(FILES "${PROJECT_BINARY_DIR}/KullbackConfig.cmake" "${PROJECT_BINARY_DIR}/KullbackConfigVersion.cmake"
     cmake/FindLibTorch.cmake DESTINATION ${destination})
+  if(BUILD_TESTING AND TARGET kullback_cli)
+    add_test(NAME Slow.Install COMMAND "${CMAKE_COMMAND}" "-DBUILD=${PROJECT_BINARY_DIR}" "-DSOURCE=${PROJECT_SOURCE_DIR}/tests/install"
+      "-DWORK=${PROJECT_BINARY_DIR}/install-test" "-DCOMPILER=${CMAKE_CXX_COMPILER}" -P "${PROJECT_SOURCE_DIR}/tests/install/check.cmake")
+    set_tests_properties(Slow.Install PROPERTIES LABELS "slow" TIMEOUT 600)
+  endif()
 endfunction()
