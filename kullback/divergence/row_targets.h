@@ -1,0 +1,11 @@
+// Which instruction sets the row kernels are compiled for: those that differ only in instructions not used here are left out.
+#pragma once
+
+#include <hwy/detect_targets.h>
+
+#undef HWY_DISABLED_TARGETS
+#ifdef HWY_AVX3_SPR
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_AVX3_ZEN4 | HWY_AVX3_SPR)
+#else
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
+#endif
