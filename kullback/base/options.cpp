@@ -84,13 +84,13 @@ Json checked_one(const OptionInfo& info, const Json& value) {
 
 }  // namespace
 
-bool Range::contains(double value) const {
+bool NumberRange::contains(double value) const {
   const bool above = minimum_excluded ? value > minimum : value >= minimum;
   const bool below = maximum_excluded ? value < maximum : value <= maximum;
   return above && below;
 }
 
-std::string Range::text() const {
+std::string NumberRange::text() const {
   const bool low = minimum > -unbounded, high = maximum < unbounded;
   if (low && high) {
     return fmt::format("in {}{:g}, {:g}{}", minimum_excluded ? '(' : '[', minimum, maximum, maximum_excluded ? ')' : ']');

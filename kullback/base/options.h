@@ -15,7 +15,7 @@
 namespace kullback {
 
 /// The numbers an option accepts. Its text stands in help, docs and error messages.
-struct Range {
+struct NumberRange {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool minimum_excluded = false;
@@ -26,13 +26,13 @@ struct Range {
 };
 
 constexpr double unbounded = std::numeric_limits<double>::infinity();
-inline const Range any_number{};
-inline const Range positive{.minimum = 0, .minimum_excluded = true};
-inline const Range non_negative{.minimum = 0};
-inline const Range fraction{.minimum = 0, .maximum = 1};
-constexpr Range at_least(double minimum) { return {.minimum = minimum}; }
-constexpr Range between(double minimum, double maximum) { return {.minimum = minimum, .maximum = maximum}; }
-constexpr Range from_to_below(double minimum, double maximum) {
+inline const NumberRange any_number{};
+inline const NumberRange positive{.minimum = 0, .minimum_excluded = true};
+inline const NumberRange non_negative{.minimum = 0};
+inline const NumberRange fraction{.minimum = 0, .maximum = 1};
+constexpr NumberRange at_least(double minimum) { return {.minimum = minimum}; }
+constexpr NumberRange between(double minimum, double maximum) { return {.minimum = minimum, .maximum = maximum}; }
+constexpr NumberRange from_to_below(double minimum, double maximum) {
   return {.minimum = minimum, .maximum = maximum, .maximum_excluded = true};
 }
 
@@ -45,7 +45,7 @@ struct OptionInfo {
   OptionType type = OptionType::text;
   bool is_list = false;              ///< several values, separated by commas
   bool may_be_off = false;           ///< accepts "off": the option then has no value
-  Range range;                       ///< numbers only
+  NumberRange range;                       ///< numbers only
   std::vector<std::string> choices;  ///< choices only
   std::string help;                  ///< one sentence, no full stop
   std::string source;                ///< where the default comes from, may be empty
@@ -146,7 +146,7 @@ class Options : public OptionSet {
   }
 
   template <class Value>
-  Options& option(std::string name, Value Owner::* member, Range range, std::string help, std::string source = "") {
+  Options& option(std::string name, Value Owner::* member, NumberRange range, std::string help, std::string source = "") {
     using M = detail::Member<Value>;
     OptionInfo info{.name = std::move(name), .range = range, .help = std::move(help), .source = std::move(source)};
     M::describe(info);
@@ -159,14 +159,14 @@ class Options : public OptionSet {
 
   template <class Value>
   Options& option(std::string name, Value Owner::* member, std::string help, std::string source = "") {
-    return option(std::move(name), member, Range{}, std::move(help), std::move(source));
+    return option(std::move(name), member, NumberRange{}, std::move(help), std::move(source));
   }
 
   /// A text, or a list of texts, that must be among the given ones.
   template <class Value>
   Options& option(std::string name, Value Owner::* member, std::vector<std::string> choices, std::string help,
                   std::string source = "") {
-    option(std::move(name), member, Range{}, std::move(help), std::move(source));
+    option(std::move(name), member, NumberRange{}, std::move(help), std::move(source));
     options_.back().info.type = OptionType::choice;
     options_.back().info.choices = std::move(choices);
     return *this;

@@ -33,7 +33,6 @@ struct Method {
   std::vector<std::string> needs;     ///< in words: "a reference model", …
   std::shared_ptr<const OptionSet> options;
   std::any recipe;                    ///< what the family's runner takes (train/recipe.h)
-  std::any check;                     ///< how a golden fixture's case is computed (train/check.h)
 };
 
 const std::vector<Method>& methods();              ///< sorted by family, then name

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kullback/train/check.h"
+
+namespace kullback {
+
+
+/// Texts and the ids that they become.
+CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& file, const std::string& model);
+/// Chats: rendered prompt, ids, log-probabilities, entropies, logsumexp, largest logits and greedy continuation.
+CheckReport check_language_model(const Json& fixture, const std::filesystem::path& file, const std::string& model);
+/// The steps of a reference trainer on given batches.
+CheckReport check_training_trace(const Json& fixture, const std::filesystem::path& file, const std::string& model);
+
+}  // namespace kullback

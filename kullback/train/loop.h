@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kullback/base/options.h"
+#include "kullback/train/figures.h"
+#include "kullback/train/optimizer.h"
+
+namespace kullback {
+
+/// How long a run goes on, in what portions, and how often it looks at itself.
+struct LoopOptions {
+  double epochs = 1;
+  int64_t max_steps = 0;       ///< 0: as many as the epochs need
+  int64_t batch_size = 4;      ///< examples a forward and backward pass
+  int64_t accumulation = 1;    ///< passes a step of the optimiser
+  int64_t eval_every = 0;      ///< steps; 0: before and after only
+  int64_t measure_every = 5;   ///< steps between exact KL measurements on the training batch; 0: never
+  int64_t save_every = 0;      ///< steps between checkpoints; 0: only when interrupted
+  int64_t keep = 2;            ///< checkpoints kept
+  int64_t seed = 0;            ///< of the data order, the adapter's initial values and the intervals
+};
+const Options<LoopOptions>& loop_options();
+
+/// What the loop trains. Examples are numbered from 0.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual int64_t examples() const = 0;
+  /// Where examples come from, for messages: "lines 3 and 17 of pairs.jsonl".
+  virtual std::string describe(std::span<const int64_t> examples) const = 0;
+  /// Adds the gradient of a batch, which is a part of the step `whole`, and gives back its figures, among them "loss" (sums
+  /// over the batch with their counts). `measure`: exact divergences from the reference too.
+  virtual Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) = 0;
+  /// Figures of every held-out row. Empty when there is no held-out data.
+  virtual std::vector<Figures> evaluate(const std::function<void(int64_t done, int64_t total)>& progress) = 0;
+  /// Tokens that went through the model so far.
+  virtual int64_t tokens() const = 0;
+};
+
+/// The run as the loop goes through it: which batches make step k is a function of the options alone, so that a resumed
+/// run sees what a run never stopped would have seen.
+class Schedule {
+ public:
+  Schedule(const LoopOptions& options, int64_t examples);
+  int64_t steps() const { return steps_; }
+  int64_t examples_per_step() const { return per_step_; }
+  double epoch(int64_t step) const;
+  std::vector<int64_t> step_examples(int64_t step) const;
+
+ private:
+  LoopOptions options_;
+  int64_t examples_, per_step_, steps_;
+};
+
+/// One step: accumulates the batches, clips, updates. Figures with "loss", "grad_norm" and "learning_rate" among them.
+/// An Error that names the batch when the loss or the gradient is not finite; the weights are then untouched.
+Figures train_step(Task& task, AdamW& optimizer, const OptimizerOptions& options, std::span<const int64_t> examples,
+                   int64_t batch_size, double learning_rate, bool measure);
+
+struct LoopResult {
+  int64_t steps = 0;
+  bool interrupted = false;
+  double seconds = 0;
+  std::map<std::string, Interval> before, after;  ///< held-out figures
+};
+
+/// Trains from `first_step` on, logging to `folder`/metrics.jsonl and showing progress. Held-out figures are measured before
+/// the first step (`before`; a resumed run does not measure them again) and after the last.
+LoopResult run_loop(Task& task, AdamW& optimizer, const LoopOptions& options, const OptimizerOptions& optimizer_options,
+                    const std::filesystem::path& folder, int64_t first_step = 0);
+
+}  // namespace kullback

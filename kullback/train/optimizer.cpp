@@ -1,0 +1,102 @@
+#include "kullback/train/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include <ATen/ATen.h>
+
+namespace kullback {
+
+using at::Tensor;
+
+const Options<OptimizerOptions>& optimizer_options() {
+  using O = OptimizerOptions;
+  static const auto options =
+      Options<O>()
+          .option("learning-rate", &O::learning_rate, non_negative, "peak learning rate; 0: 1e-4 for adapters, 1e-6 for full weights")
+          .option("schedule", &O::schedule,
+                  {{"constant", O::Schedule::constant}, {"linear", O::Schedule::linear}, {"cosine", O::Schedule::cosine}, {"wsd", O::Schedule::wsd}},
+                  "course of the learning rate after the warm-up; wsd stays at the peak and falls linearly at the end")
+          .option("warmup", &O::warmup, fraction, "share of the steps over which the learning rate rises from 0")
+          .option("decay", &O::decay, fraction, "wsd: share of the steps over which the learning rate falls at the end")
+          .option("weight-decay", &O::weight_decay, non_negative, "AdamW's decoupled weight decay")
+          .option("adam-beta1", &O::adam_beta1, from_to_below(0, 1), "decay of the gradient's running mean")
+          .option("adam-beta2", &O::adam_beta2, from_to_below(0, 1), "decay of its square's running mean")
+          .option("adam-epsilon", &O::adam_epsilon, positive, "added to the root of the second moment")
+          .option("max-grad-norm", &O::max_grad_norm, non_negative, "gradients are scaled down to this norm; 0: never", "TRL");
+  return options;
+}
+
+double schedule_factor(const OptimizerOptions& o, int64_t step, int64_t total) {
+  const double warmup = std::floor(o.warmup * static_cast<double>(total));
+  const auto done = static_cast<double>(step);
+  if (done < warmup) return (done + 1) / (warmup + 1);  // the first step is no step of rate 0
+  const double rest = std::max(1.0, static_cast<double>(total) - warmup), progress = std::min(1.0, (done - warmup) / rest);
+  switch (o.schedule) {
+    case OptimizerOptions::Schedule::constant: return 1;
+    case OptimizerOptions::Schedule::linear: return 1 - progress;
+    case OptimizerOptions::Schedule::cosine: return 0.5 * (1 + std::cos(std::numbers::pi * progress));
+    case OptimizerOptions::Schedule::wsd: {
+      const double falling = std::max(1.0, std::floor(o.decay * static_cast<double>(total)));
+      return std::min(1.0, (static_cast<double>(total) - done) / falling);
+    }
+  }
+  return 1;
+}
+
+AdamW::AdamW(std::vector<NamedTensor> parameters, const OptimizerOptions& options)
+    : parameters_(std::move(parameters)), options_(options) {
+  for (const NamedTensor& p : parameters_) {
+    first_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
+    second_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
+  }
+}
+
+void AdamW::step(double learning_rate) {
+  ++steps_;
+  std::vector<Tensor> weights, gradients, first, second, steps;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& gradient = parameters_[i].tensor.grad();
+    if (!gradient.defined()) continue;
+    weights.push_back(parameters_[i].tensor.detach());  // shares storage: the update is no part of the graph
+    gradients.push_back(gradient);
+    first.push_back(first_[i]);
+    second.push_back(second_[i]);
+    steps.push_back(at::scalar_tensor(static_cast<double>(steps_), at::kFloat));
+  }
+  if (weights.empty()) return;
+  at::_fused_adamw_(weights, gradients, first, second, {}, steps, learning_rate, options_.adam_beta1, options_.adam_beta2,
+                    options_.weight_decay, options_.adam_epsilon, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void AdamW::clear_gradients() {
+  for (NamedTensor& p : parameters_) p.tensor.mutable_grad() = Tensor();
+}
+
+double AdamW::gradient_norm() const {
+  double sum = 0;
+  for (const NamedTensor& p : parameters_) {
+    if (!p.tensor.grad().defined()) continue;
+    const double norm = at::linalg_vector_norm(p.tensor.grad()).item<double>();
+    sum += norm * norm;
+  }
+  return std::sqrt(sum);
+}
+
+void AdamW::scale_gradients(double factor) {
+  for (NamedTensor& p : parameters_) {
+    if (p.tensor.grad().defined()) p.tensor.mutable_grad().mul_(factor);
+  }
+}
+
+std::vector<NamedTensor> AdamW::moments() const {
+  std::vector<NamedTensor> all;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    all.push_back({"exp_avg." + parameters_[i].name, first_[i]});
+    all.push_back({"exp_avg_sq." + parameters_[i].name, second_[i]});
+  }
+  return all;
+}
+
+}  // namespace kullback

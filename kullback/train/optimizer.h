@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "kullback/base/options.h"
+#include "kullback/lm/transformer.h"
+
+namespace kullback {
+
+/// How the learning rate moves and how weights follow the gradient.
+struct OptimizerOptions {
+  enum class Schedule { constant, linear, cosine, wsd };
+  double learning_rate = 0;       ///< 0: chosen by what is trained (1e-4 for adapters, 1e-6 for full weights)
+  Schedule schedule = Schedule::cosine;
+  double warmup = 0.1;            ///< share of the steps over which the rate rises linearly from 0
+  double decay = 0.2;             ///< wsd: share of the steps over which it falls at the end
+  double weight_decay = 0;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double max_grad_norm = 1;       ///< gradients are scaled down to this norm; 0: never
+};
+const Options<OptimizerOptions>& optimizer_options();
+
+/// The learning rate of step `step` (from 0) of `total`, as a share of the peak: warm-up, then the schedule's course to 0.
+double schedule_factor(const OptimizerOptions& options, int64_t step, int64_t total);
+
+/// AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) by LibTorch's fused kernel.
+class AdamW {
+ public:
+  AdamW(std::vector<NamedTensor> parameters, const OptimizerOptions& options);
+
+  /// One step along the gradients that the parameters hold; parameters without one stay.
+  void step(double learning_rate);
+  void clear_gradients();
+  /// Euclidean norm of all gradients together.
+  double gradient_norm() const;
+  void scale_gradients(double factor);
+
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  /// First and second moments under "exp_avg." and "exp_avg_sq." and each parameter's name, and how many steps were made.
+  std::vector<NamedTensor> moments() const;
+  int64_t steps() const { return steps_; }
+  void set_steps(int64_t steps) { steps_ = steps; }
+
+ private:
+  std::vector<NamedTensor> parameters_;
+  std::vector<at::Tensor> first_, second_;
+  OptimizerOptions options_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace kullback

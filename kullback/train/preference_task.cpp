@@ -1,0 +1,225 @@
+#include "kullback/train/preference_task.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/grad_mode.h>
+
+#include "kullback/base/suggest.h"
+
+namespace kullback {
+
+using at::Tensor;
+
+namespace {
+
+/// The two sequences of every pair: all chosen, then all rejected.
+std::vector<const Sequence*> both_sides(const std::vector<const PreferencePair*>& pairs) {
+  std::vector<const Sequence*> sequences;
+  for (const PreferencePair* pair : pairs) sequences.push_back(&pair->chosen);
+  for (const PreferencePair* pair : pairs) sequences.push_back(&pair->rejected);
+  return sequences;
+}
+
+
+Mean total(const Tensor& values) { return {values.sum().item<double>(), static_cast<double>(values.numel())}; }
+
+}  // namespace
+
+/// A batch of pairs with all that is known of it.
+struct PreferenceTask::Scored {
+  PreferenceBatch batch;
+  std::vector<int64_t> counts;            // counted tokens of each sequence: chosen, then rejected
+  Tensor kl, reverse_kl, entropy;         // [M] exact, at every counted token; undefined unless measured
+};
+
+PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, const Method& method, const void* options,
+                               PreferenceData training, PreferenceData held_out, std::vector<int32_t> prefix)
+    : policy_(policy), reference_(reference), recipe_(std::any_cast<PreferenceRecipe>(method.recipe)), options_(options),
+      needs_(recipe_.needs(options)), training_(std::move(training)), held_out_(std::move(held_out)), prefix_(std::move(prefix)),
+      training_cache_(training_.pairs.size()), held_out_cache_(held_out_.pairs.size()) {}
+
+std::string PreferenceTask::describe(std::span<const int64_t> examples) const {
+  std::vector<int64_t> lines;
+  for (const int64_t example : examples) lines.push_back(training_.pairs[static_cast<size_t>(example)].line);
+  std::sort(lines.begin(), lines.end());
+  std::vector<std::string> words;
+  for (const int64_t line : lines) words.push_back(std::to_string(line));
+  return fmt::format("line{} {} of {}", words.size() == 1 ? "" : "s", listing(words), training_.path);
+}
+
+void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches) const {
+  std::vector<Sequence> without_prompt;
+  std::vector<const Sequence*> sequences;
+  std::vector<Tensor*> into;
+  for (const bool chosen : {true, false}) {
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      Tensor& place = chosen ? caches[i]->chosen : caches[i]->rejected;
+      if (place.defined()) continue;
+      sequences.push_back(chosen ? &pairs[i]->chosen : &pairs[i]->rejected);
+      into.push_back(&place);
+    }
+  }
+  if (sequences.empty()) return;
+  if (needs_.reference_without_prompt) {
+    for (const Sequence* sequence : sequences) {
+      Sequence bare{.ids = prefix_, .response_begin = static_cast<int64_t>(prefix_.size())};
+      bare.ids.insert(bare.ids.end(), sequence->ids.begin() + sequence->response_begin, sequence->ids.end());
+      without_prompt.push_back(std::move(bare));
+    }
+    for (size_t i = 0; i < sequences.size(); ++i) sequences[i] = &without_prompt[i];
+  }
+  const torch::NoGradGuard no_grad;
+  const ResponseBatch batch = response_batch(sequences);
+  const Rows rows = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
+  const Tensor logps = head_statistics(rows, HeadRequest{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}}).logps;
+  const std::vector<Tensor> parts = logps.split_with_sizes(batch.counts);
+  for (size_t i = 0; i < parts.size(); ++i) *into[i] = parts[i].clone();  // not a view of the whole batch
+}
+
+PreferenceTask::Scored PreferenceTask::scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches,
+                                              bool measure) const {
+  const ResponseBatch batch = response_batch(both_sides(pairs));
+  const Rows policy = policy_.head_rows(response_hidden(policy_, batch));
+  Rows reference;
+  const bool reference_rows = reference_.model != nullptr && (measure || !needs_.divergences.empty());
+  if (reference_rows) {
+    const torch::NoGradGuard no_grad;
+    reference = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
+  }
+  const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = needs_.divergences};
+  const HeadStatistics statistics = needs_.divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
+
+  Scored result{.batch = {.chosen = {}, .rejected = {}, .weight = {}}, .counts = batch.counts, .kl = {}, .reverse_kl = {}, .entropy = {}};
+  if (measure && reference_rows) {
+    const torch::NoGradGuard no_grad;
+    Rows frozen = policy;
+    frozen.hidden = policy.hidden.detach();
+    const HeadRequest distances{.labels = {}, .entropy = true, .scores = {},
+                                .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference()}};
+    const HeadStatistics measured = head_statistics(frozen, reference, distances);
+    result.kl = measured.divergences[0], result.reverse_kl = measured.divergences[1], result.entropy = measured.entropy;
+  }
+
+  const auto sides = [&](const Tensor& values) {
+    const Tensor rows = padded(values, batch.counts);  // [2B,T]
+    return rows.chunk(2, 0);
+  };
+  Side& chosen = result.batch.chosen;
+  Side& rejected = result.batch.rejected;
+  const auto masks = padding_mask(batch.counts).chunk(2, 0);
+  chosen.mask = masks[0], rejected.mask = masks[1];
+  const auto logps = sides(statistics.logps);
+  chosen.logps = logps[0], rejected.logps = logps[1];
+  for (const Tensor& d : statistics.divergences) {
+    const auto parts = sides(d);
+    chosen.divergences.push_back(parts[0]);
+    rejected.divergences.push_back(parts[1]);
+  }
+  if (needs_.reference_logps) {
+    fill_reference(pairs, caches);
+    std::vector<Tensor> parts;
+    for (const Cached* cached : caches) parts.push_back(cached->chosen);
+    for (const Cached* cached : caches) parts.push_back(cached->rejected);
+    const auto references = sides(at::cat(parts));
+    chosen.reference_logps = references[0], rejected.reference_logps = references[1];
+  }
+  const bool weighted = std::any_of(pairs.begin(), pairs.end(), [](const PreferencePair* p) { return p->weight != 1; });
+  if (weighted) {
+    std::vector<double> weights;
+    for (const PreferencePair* pair : pairs) weights.push_back(pair->weight);
+    result.batch.weight = at::tensor(weights, at::kDouble);
+  }
+  return result;
+}
+
+Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) {
+  std::vector<const PreferencePair*> pairs;
+  std::vector<Cached*> caches;
+  for (const int64_t i : batch) {
+    pairs.push_back(&training_.pairs[static_cast<size_t>(i)]);
+    caches.push_back(&training_cache_[static_cast<size_t>(i)]);
+  }
+  Scored scored = this->scored(pairs, caches, measure);
+  scored.batch.pairs_in_step = static_cast<double>(whole.size());
+  for (const int64_t i : whole) scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted());
+  const PreferenceLoss loss = recipe_.loss(scored.batch, options_);
+  const double value = loss.value.item<double>();
+  if (std::isfinite(value)) loss.value.backward();  // else the loop stops, and weights must stay as they are
+  for (const PreferencePair* pair : pairs) tokens_ += static_cast<int64_t>(pair->chosen.ids.size() + pair->rejected.ids.size());
+
+  Figures figures;
+  figures["loss"] = {value * static_cast<double>(whole.size()), static_cast<double>(batch.size())};
+  figures["margin"] = total(loss.chosen_rewards - loss.rejected_rewards);
+  figures["accuracy"] = total((loss.chosen_rewards > loss.rejected_rewards).to(at::kDouble));
+  figures["rewards/chosen"] = total(loss.chosen_rewards);
+  figures["rewards/rejected"] = total(loss.rejected_rewards);
+  figures["logps/chosen"] = total(sequence_sum(scored.batch.chosen.logps.detach(), scored.batch.chosen.mask));
+  figures["logps/rejected"] = total(sequence_sum(scored.batch.rejected.logps.detach(), scored.batch.rejected.mask));
+  for (const auto& [name, part] : loss.parts) {
+    if (name != "logits" && !name.starts_with("policy_")) figures[name] = total(part);  // those are logged already
+  }
+  if (scored.kl.defined()) {
+    figures["kl"] = total(scored.kl);
+    figures["reverse_kl"] = total(scored.reverse_kl);
+    figures["entropy"] = total(scored.entropy);
+  }
+  return figures;
+}
+
+std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, int64_t)>& progress) {
+  const torch::NoGradGuard no_grad;
+  std::vector<Figures> rows;
+  constexpr size_t batch_size = 4;  // pairs; small, since rows of both models are held
+  const std::vector<PreferencePair>& all = held_out_.pairs;
+  for (size_t begin = 0; begin < all.size(); begin += batch_size) {
+    std::vector<const PreferencePair*> pairs;
+    std::vector<Cached*> caches;
+    for (size_t i = begin; i < std::min(begin + batch_size, all.size()); ++i) {
+      pairs.push_back(&all[i]);
+      caches.push_back(&held_out_cache_[i]);
+    }
+    const Scored s = scored(pairs, caches, /*measure=*/true);
+    const PreferenceLoss loss = recipe_.loss(s.batch, options_);
+    const Tensor chosen = sequence_sum(s.batch.chosen.logps, s.batch.chosen.mask), rejected = sequence_sum(s.batch.rejected.logps, s.batch.rejected.mask);
+    const auto at_row = [](const Tensor& values, size_t i) { return values[static_cast<int64_t>(i)].item<double>(); };
+    std::vector<Tensor> kl, reverse_kl, entropy;
+    if (s.kl.defined()) {
+      kl = s.kl.split_with_sizes(s.counts), reverse_kl = s.reverse_kl.split_with_sizes(s.counts), entropy = s.entropy.split_with_sizes(s.counts);
+    }
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const double margin = at_row(loss.chosen_rewards, i) - at_row(loss.rejected_rewards, i);
+      const auto chosen_tokens = static_cast<double>(pairs[i]->chosen.counted()), rejected_tokens = static_cast<double>(pairs[i]->rejected.counted());
+      Figures row;
+      row["loss"] = {at_row(loss.losses, i), 1};
+      row["margin"] = {margin, 1};
+      row["accuracy"] = {margin > 0 ? 1.0 : 0.0, 1};
+      row["likelier"] = {at_row(chosen, i) / chosen_tokens > at_row(rejected, i) / rejected_tokens ? 1.0 : 0.0, 1};
+      row["token_logps/chosen"] = {at_row(chosen, i), chosen_tokens};
+      row["token_logps/rejected"] = {at_row(rejected, i), rejected_tokens};
+      for (const size_t side : {i, i + pairs.size()}) {
+        if (kl.empty()) break;
+        add(row, {{"kl", total(kl[side])}, {"reverse_kl", total(reverse_kl[side])}, {"entropy", total(entropy[side])}});
+      }
+      rows.push_back(std::move(row));
+    }
+    progress(static_cast<int64_t>(rows.size()), static_cast<int64_t>(all.size()));
+  }
+  return rows;
+}
+
+void PreferenceTask::prepare_reference(const std::function<void(int64_t, int64_t)>& progress) {
+  if (!needs_.reference_logps) return;
+  const auto all = static_cast<int64_t>(training_.pairs.size() + held_out_.pairs.size());
+  int64_t done = 0;
+  for (const bool training : {true, false}) {
+    const PreferenceData& data = training ? training_ : held_out_;
+    std::vector<Cached>& cache = training ? training_cache_ : held_out_cache_;
+    for (size_t i = 0; i < data.pairs.size(); ++i) {
+      fill_reference({&data.pairs[i]}, {&cache[i]});
+      progress(++done, all);
+    }
+  }
+}
+
+}  // namespace kullback

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kullback/base/registry.h"
+#include "kullback/train/loop.h"
+#include "kullback/train/recipe.h"
+#include "kullback/train/response_batch.h"
+
+namespace kullback {
+
+/// The frozen model that the policy is compared with: another transformer, or the policy's own with its adapters off.
+struct Reference {
+  const Transformer* model = nullptr;
+  AdapterUse use = AdapterUse::off;
+};
+
+/// Training a policy on preference pairs by any preference recipe: gives the recipe what it needs and nothing more.
+/// The reference's log-probabilities of each pair are computed once, when the pair is first met, and kept.
+class PreferenceTask : public Task {
+ public:
+  /// `options`: of the method, must outlive the task, as must the models. `prefix`: what stands in for the prompt where a
+  /// recipe asks for the reference's likelihood without it.
+  PreferenceTask(const Transformer& policy, Reference reference, const Method& method, const void* options, PreferenceData training,
+                 PreferenceData held_out, std::vector<int32_t> prefix);
+
+  int64_t examples() const override { return static_cast<int64_t>(training_.pairs.size()); }
+  std::string describe(std::span<const int64_t> examples) const override;
+  Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) override;
+  std::vector<Figures> evaluate(const std::function<void(int64_t, int64_t)>& progress) override;
+  int64_t tokens() const override { return tokens_; }
+
+  /// Computes the reference's log-probabilities of all pairs now, after which nothing but `measure` and divergences asks the
+  /// reference again.
+  void prepare_reference(const std::function<void(int64_t, int64_t)>& progress);
+
+ private:
+  struct Cached {
+    at::Tensor chosen, rejected;  // [n] each; undefined until computed
+  };
+  struct Scored;
+  Scored scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches, bool measure) const;
+  void fill_reference(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches) const;
+
+  const Transformer& policy_;
+  Reference reference_;
+  PreferenceRecipe recipe_;
+  const void* options_;
+  Needs needs_;
+  PreferenceData training_, held_out_;
+  std::vector<int32_t> prefix_;
+  std::vector<Cached> training_cache_, held_out_cache_;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace kullback
