@@ -1,0 +1,26 @@
+#!/bin/sh
+# Builds the documentation into site/: the pages of docs/, and those that the program writes of its own commands and methods
+# from the declarations that serve its options, so that they cannot be out of date. MkDocs lives in the cache folder.
+set -eu
+cd "$(dirname "$0")/.."
+
+cache=${KULLBACK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kullback}
+tools=$cache/docs-tools-1
+if [ ! -x "$tools/bin/mkdocs" ]; then
+  echo "docs: installing MkDocs into $tools"
+  rm -rf "$tools.partial"
+  python3 -m venv "$tools.partial" && "$tools.partial/bin/python" -m pip install --quiet --disable-pip-version-check mkdocs==1.6.1 || {
+    echo "docs: MkDocs cannot be installed; is the network there, and python3-venv installed ('make deps')?" >&2
+    exit 2
+  }
+  rm -rf "$tools"
+  mv "$tools.partial" "$tools"
+fi
+
+pages=build/docs
+rm -rf "$pages"
+mkdir -p build
+cp -r docs "$pages"
+build/kullback docs-pages "$pages"
+"$tools/bin/python" -m mkdocs build --quiet --strict --config-file mkdocs.yml --site-dir "$PWD/site"
+echo "docs: $(find site -name '*.html' | wc -l) pages in site/index.html"
