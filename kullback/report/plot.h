@@ -1,9 +1,8 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
-
-#include <optional>
 
 #include "kullback/base/json.h"
 #include "kullback/report/ticks.h"
@@ -11,11 +10,11 @@
 namespace kullback {
 
 struct Axis {
-  std::string title;
-  std::string unit;                        ///< "nats", "tokens"; shown in brackets behind the title
-  Scale scale = Scale::linear;             ///< values <= 0 are gaps on a logarithmic scale
-  std::optional<double> minimum, maximum;  ///< the axis reaches at least so far; all data is always shown
-  std::vector<std::string> categories;     ///< names for the positions 0, 1, 2, ... instead of numbers
+  std::string title = {};
+  std::string unit = {};                             ///< "nats", "tokens"; shown in brackets behind the title
+  Scale scale = Scale::linear;                       ///< values <= 0 are gaps on a logarithmic scale
+  std::optional<double> minimum = {}, maximum = {};  ///< the axis reaches at least so far; all data is always shown
+  std::vector<std::string> categories = {};          ///< names for the positions 0, 1, 2, ... instead of numbers
 };
 
 enum class Mark { line, points, step, bars, horizontal_bars };
@@ -23,35 +22,37 @@ enum class Mark { line, points, step, bars, horizontal_bars };
 /// One series. Values that are not finite are gaps. Intervals are empty or as long as the series; they are drawn as a band
 /// behind lines and steps, as error bars otherwise.
 struct Series {
-  std::string name;
+  std::string name = {};
   Mark mark = Mark::line;
-  std::vector<double> x, y;         ///< of horizontal bars, x is the length and y the position
-  std::vector<double> low, high;    ///< interval of the value: of y, and of x for horizontal bars
-  std::vector<double> x_low, x_high;  ///< interval of x (not for horizontal bars)
-  std::vector<std::string> labels;  ///< empty, or a name for each point, shown on hover
-  bool show_labels = false;         ///< write the labels beside the points
+  std::vector<double> x = {}, y = {};           ///< of horizontal bars, x is the length and y the position
+  std::vector<double> low = {}, high = {};      ///< interval of the value: of y, and of x for horizontal bars
+  std::vector<double> x_low = {}, x_high = {};  ///< interval of x (not for horizontal bars)
+  std::vector<std::string> labels = {};         ///< empty, or a name for each point, shown on hover
+  bool show_labels = false;                     ///< write the labels beside the points
   bool dashed = false;
-  int colour = -1;                  ///< number in the palette; -1: the series' place
+  bool faint = false;  ///< drawn pale, for raw values behind their mean
+  int colour = -1;     ///< number in the palette; -1: the series' place
 };
 
 /// A straight line through the whole plot.
 struct ReferenceLine {
   enum class Direction { horizontal, vertical } direction = Direction::horizontal;
   double value = 0;
-  std::string label;
+  std::string label = {};
 };
 
 struct Plot {
-  std::string title;
-  std::string note;  ///< one sentence under the title
-  Axis x, y;
-  std::vector<Series> series;
-  std::vector<ReferenceLine> references;
+  std::string title = {};
+  std::string note = {};  ///< one sentence under the title
+  Axis x = {}, y = {};
+  std::vector<Series> series = {};
+  std::vector<ReferenceLine> references = {};
 };
 
 /// Size in CSS pixels; text is about 13 pixels high whatever the size.
 struct PlotSize {
   int width = 640, height = 360;
+  double density = 1;  ///< most columns of points a pixel that a line is thinned to; less makes a smaller file
 };
 
 /// The plot as one SVG document that stands alone: white ground, no script, no outer font or style. Its elements also carry

@@ -23,9 +23,12 @@ struct Frame {
   Range x, y;
   Scale x_scale = Scale::linear, y_scale = Scale::linear;
   bool y_down = false;  ///< position 0 at the top: categories of horizontal bars
+  double density = 1;
 
   double at_x(double value) const;  ///< NaN where the value has no place
   double at_y(double value) const;
+  std::size_t columns() const;  ///< to which series are thinned
+  std::size_t rows() const;
 };
 
 /// A growing SVG document. Colours are attributes, so that the file stands alone, and classes, so that a page can change them.

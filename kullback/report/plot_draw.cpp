@@ -12,7 +12,7 @@ namespace kullback::detail {
 namespace {
 
 constexpr std::size_t points_with_title = 80;   // more would only cost bytes: a page shows values by its crosshair
-constexpr std::size_t points_in_cloud = 2500;
+constexpr double points_in_cloud = 2500;
 
 double to_pixels(double value, const Range& range, Scale scale, double from, double to) {
   if (!shows(value, scale)) return std::nan("");
@@ -110,16 +110,16 @@ void draw_line(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
   const Colour colour = colour_of(plot, s);
   const bool steps = series.mark == Mark::step;
   std::vector<Pixel> pixels;
-  const auto columns = static_cast<std::size_t>(std::max(1.0, frame.right - frame.left));
-  for (const std::size_t i : decimate_line(series.y, series.low, series.high, columns)) {
+  for (const std::size_t i : decimate_line(series.y, series.low, series.high, frame.columns())) {
     pixels.push_back({frame.at_x(series.x[i]), frame.at_y(series.y[i]), i});
   }
   if (!series.low.empty()) {
     canvas.add(fmt::format("<path d=\"{}\" {} fill-opacity=\"0.16\"/>", band_of(series, pixels, frame, steps), colour.fill()));
   }
-  canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"{}\" stroke-linejoin=\"round\"{}/>", path_of(pixels, steps),
-                         colour.stroke(), pixels.size() > 600 ? 1.2 : 2.0, colour.dashed ? " stroke-dasharray=\"6 4\"" : ""));
-  const bool few = pixels.size() <= points_with_title;
+  canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"{}\" stroke-linejoin=\"round\"{}{}/>", path_of(pixels, steps),
+                         colour.stroke(), pixels.size() > 600 || series.faint ? 1.2 : 2.0, colour.dashed ? " stroke-dasharray=\"6 4\"" : "",
+                         series.faint ? " stroke-opacity=\"0.45\"" : ""));
+  const bool few = pixels.size() <= points_with_title && !series.faint;
   std::string dots;
   for (std::size_t i = 0; i < pixels.size(); ++i) {
     if (!pixels[i].drawn() || !(few || alone(pixels, i))) continue;
@@ -174,7 +174,7 @@ void draw_points(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& f
     x[i] = frame.at_x(series.x[i]);
     y[i] = frame.at_y(series.y[i]);
   }
-  const auto kept = decimate_points(x, y, points_in_cloud);
+  const auto kept = decimate_points(x, y, static_cast<std::size_t>(std::max(100.0, points_in_cloud * std::min(1.0, frame.density))));
   const bool crowd = kept.size() > 300;
   std::string bars, dots;
   for (const std::size_t i : kept) {
@@ -222,8 +222,7 @@ void draw_bars(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
   const Scale scale = sideways ? frame.x_scale : frame.y_scale;
   const double ground = scale == Scale::logarithmic ? (sideways ? frame.left : frame.bottom) : value_at(0);
 
-  const auto columns = static_cast<std::size_t>(std::max(1.0, sideways ? frame.bottom - frame.top : frame.right - frame.left));
-  const auto kept = decimate_line(values, series.low, series.high, columns);
+  const auto kept = decimate_line(values, series.low, series.high, sideways ? frame.rows() : frame.columns());
   std::string rectangles, bars;
   for (const std::size_t i : kept) {
     const double value = value_at(values[i]), start = positions[i] + width * (before - total / 2);
@@ -247,6 +246,9 @@ void draw_bars(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
 double Frame::at_x(double value) const { return to_pixels(value, x, x_scale, left, right); }
 double Frame::at_y(double value) const { return to_pixels(value, y, y_scale, y_down ? top : bottom, y_down ? bottom : top); }
 
+std::size_t Frame::columns() const { return static_cast<std::size_t>(std::max(8.0, density * (right - left))); }
+std::size_t Frame::rows() const { return static_cast<std::size_t>(std::max(8.0, density * (bottom - top))); }
+
 void draw_series(Canvas& canvas, const Plot& plot, const Frame& frame) {
   NamePlacer names;
   for (std::size_t s = 0; s < plot.series.size(); ++s) {
@@ -265,8 +267,8 @@ void draw_legend_mark(Canvas& canvas, const Plot& plot, std::size_t s, double x,
   switch (plot.series[s].mark) {
     case Mark::line:
     case Mark::step:
-      canvas.add(fmt::format("<path d=\"M{:.1f} {:.1f}h{}\" {} stroke-width=\"3\"{}/>", x, y, 16, colour.stroke(),
-                             colour.dashed ? " stroke-dasharray=\"5 3\"" : ""));
+      canvas.add(fmt::format("<path d=\"M{:.1f} {:.1f}h{}\" {} stroke-width=\"3\"{}{}/>", x, y, 16, colour.stroke(),
+                             colour.dashed ? " stroke-dasharray=\"5 3\"" : "", plot.series[s].faint ? " stroke-opacity=\"0.45\"" : ""));
       break;
     case Mark::points: canvas.add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\" {}/>", x + 9, y, colour.fill())); break;
     case Mark::bars:

@@ -223,6 +223,7 @@ std::string svg(const Plot& plot, PlotSize size) {
   size.height = std::max(size.height, 160);
   Canvas canvas;
   Frame frame;
+  frame.density = size.density;
   frame.x_scale = plot.x.categories.empty() ? plot.x.scale : Scale::linear;
   frame.y_scale = plot.y.categories.empty() ? plot.y.scale : Scale::linear;
   frame.y_down = !plot.y.categories.empty();

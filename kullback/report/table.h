@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +18,7 @@ enum class Tone { plain, muted, strong, good, bad };
 struct Cell {
   std::variant<std::monostate, std::string, double, std::int64_t, bool, Interval> value;
   Tone tone = Tone::plain;
+  std::optional<NumberFormat> format = {};  ///< else the column's
 
   Cell() = default;  ///< an empty cell
   Cell(const char* text, Tone t = Tone::plain) : value(std::string(text)), tone(t) {}
@@ -26,6 +28,11 @@ struct Cell {
   Cell(int number, Tone t = Tone::plain) : value(std::int64_t{number}), tone(t) {}
   Cell(bool truth, Tone t = Tone::plain) : value(truth), tone(t) {}
   Cell(Interval interval, Tone t = Tone::plain) : value(interval), tone(t) {}
+  Cell with(NumberFormat own) const {
+    Cell cell = *this;
+    cell.format = own;
+    return cell;
+  }
 };
 
 struct Column {
@@ -42,13 +49,13 @@ inline Column number_column(std::string name, NumberFormat format = {}, std::str
 /// One table, for every place where it can be shown. Rows shorter than the columns end in empty cells; longer ones throw
 /// std::invalid_argument when the table is rendered.
 struct Table {
-  std::string title;
-  std::vector<Column> columns;
-  std::vector<std::vector<Cell>> rows;
+  std::string title = {};
+  std::vector<Column> columns = {};
+  std::vector<std::vector<Cell>> rows = {};
 };
 
-/// A cell as text, without colours. Empty cells are "".
-std::string cell_text(const Cell& cell, const NumberFormat& format);
+/// A cell as text, without colours, in its own format or else in `format`. Empty cells are "".
+std::string cell_text(const Cell& cell, const NumberFormat& format = {});
 
 struct TerminalStyle {
   bool colours = false;
