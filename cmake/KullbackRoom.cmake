@@ -13,6 +13,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 raises both without cause on std::string and on nlohmann's iterators.
   target_compile_options(kullback_warnings INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
+# Programs share the precompiled header with the rooms, which GCC allows only when they are compiled alike.
+target_compile_options(kullback_warnings INTERFACE -fPIC)
 if(KULLBACK_WERROR)
   target_compile_options(kullback_warnings INTERFACE -Werror)
 endif()
