@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kullback/base/json.h"
+#include "kullback/text/added_tokens.h"
+#include "kullback/text/bpe.h"
+#include "kullback/text/normalizer.h"
+#include "kullback/text/pre_tokenizer.h"
+
+namespace kullback {
+
+/// Tokens that mean something to the model or to a trainer; absent where the model names none.
+struct SpecialIds {
+  std::optional<std::int32_t> bos, eos, pad, unknown;
+};
+
+/// Byte-level BPE as a GGUF file carries it (`tokenizer.ggml.model` = "gpt2").
+struct BpeSpec {
+  std::string name;                   ///< of the file, for messages
+  std::vector<std::string> tokens;    ///< `tokens`: normal ones in the byte alphabet, the others as they read
+  std::vector<std::string> merges;    ///< `merges`: "left right", first merged first
+  std::vector<std::int64_t> types;    ///< `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty: all normal
+  std::string pre_tokenizer;          ///< `pre`: "gpt2", "smollm", "llama-bpe", "qwen2", …
+  SpecialIds special;
+  std::optional<bool> add_bos, add_eos;  ///< what add_special() puts around a text; absent: as the pre-tokeniser's models do
+  bool add_prefix_space = false;
+};
+
+/// All parts of a tokenizer: normalise, split, encode the pieces, and what goes around the text.
+struct TokenizerParts {
+  std::vector<AddedToken> added;
+  std::vector<NormalizerStep> normalizer;
+  std::vector<PreTokenizerStep> pre_tokenizer;
+  BpeModel model;
+  std::vector<std::int32_t> prefix, suffix;  ///< what add_special() puts around a text
+  SpecialIds special;
+};
+
+/// Token ids with the bytes [begin, end) of the text that each came from.
+struct Encoding {
+  std::vector<std::int32_t> ids;
+  std::vector<ByteRange> ranges;
+};
+
+/// Text to token ids and back. A value: cheap to copy, never changes, may be used by several threads at once.
+class Tokenizer {
+ public:
+  /// Error naming the file if merges name unknown tokens, the pre-tokeniser is not known, or an id is not in the vocabulary.
+  explicit Tokenizer(const BpeSpec& spec);
+  explicit Tokenizer(TokenizerParts parts, std::string_view name);
+
+  /// Ids of a text, nothing added to it. Bytes that are no UTF-8 are encoded one by one. Special tokens written in the
+  /// text are recognised unless `parse_special` is false (text from outside that must not steer the model).
+  std::vector<std::int32_t> encode(std::string_view text, bool parse_special = true) const;
+  Encoding encode_with_ranges(std::string_view text, bool parse_special = true) const;
+  /// The ids with the tokens around them that the model expects of plain text (chat templates write their own); a
+  /// beginning or end that is there already is not doubled.
+  std::vector<std::int32_t> add_special(std::vector<std::int32_t> ids) const;
+
+  /// The exact bytes of the ids, which are UTF-8 if the ids end where a character ends (with_replacements() makes any
+  /// bytes printable). Error if an id is not in the vocabulary.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
+  std::string token_bytes(std::int32_t id) const;
+
+  std::int64_t vocabulary_size() const;  ///< largest id + 1
+  std::optional<std::int32_t> token_id(std::string_view text) const;  ///< added token, or vocabulary entry as it is spelt there
+  bool is_special(std::int32_t id) const;
+  std::optional<std::int32_t> bos() const;
+  std::optional<std::int32_t> eos() const;
+  std::optional<std::int32_t> pad() const;
+  std::optional<std::int32_t> unknown() const;
+
+  const TokenizerParts& parts() const;
+  /// A tokenizer.json (Hugging Face tokenizers) that gives the same ids.
+  Json to_json() const;
+  /// A tokenizer_config.json to go with it; `chat_template` (Jinja) may be empty.
+  Json config_json(std::string_view chat_template = {}) const;
+
+ private:
+  struct Made;
+  std::shared_ptr<const Made> made_;
+};
+
+}  // namespace kullback
