@@ -111,13 +111,22 @@ find_package_handle_standard_args(LibTorch REQUIRED_VARS LibTorch_ROOT VERSION_V
   REASON_FAILURE_MESSAGE "run tools/fetch_libtorch.py, or name one with -DKULLBACK_TORCH=FOLDER")
 
 if(LibTorch_FOUND AND NOT TARGET LibTorch::LibTorch)
+  # The wheel carries the headers of another fmt than the installed library's. The installed ones are put before them, alone
+  # in a folder, since /usr/include itself cannot be moved to the front.
+  set(_includes "${LibTorch_ROOT}/include" "${LibTorch_ROOT}/include/torch/csrc/api/include")
+  find_path(LibTorch_FMT_HEADERS fmt/format.h DOC "Headers of the fmt library that is linked")
+  if(LibTorch_FMT_HEADERS AND EXISTS "${LibTorch_ROOT}/include/fmt")
+    file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/headers_before_torch")
+    file(CREATE_LINK "${LibTorch_FMT_HEADERS}/fmt" "${CMAKE_BINARY_DIR}/headers_before_torch/fmt" SYMBOLIC)
+    list(PREPEND _includes "${CMAKE_BINARY_DIR}/headers_before_torch")
+  endif()
   add_library(LibTorch::c10 SHARED IMPORTED)
   set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LibTorch_ROOT}/lib/libc10.so")
   add_library(LibTorch::LibTorch SHARED IMPORTED)
   set_target_properties(LibTorch::LibTorch PROPERTIES
     IMPORTED_LOCATION "${LibTorch_ROOT}/lib/libtorch_cpu.so"
-    INTERFACE_INCLUDE_DIRECTORIES "${LibTorch_ROOT}/include;${LibTorch_ROOT}/include/torch/csrc/api/include"
-    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${LibTorch_ROOT}/include;${LibTorch_ROOT}/include/torch/csrc/api/include"
+    INTERFACE_INCLUDE_DIRECTORIES "${_includes}"
+    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${_includes}"
     INTERFACE_LINK_LIBRARIES LibTorch::c10)
   # libtorch_cpu.so names CUDA's runtime and CUPTI, found by its own RPATH at run time; the linker need not resolve them.
   set_property(TARGET LibTorch::LibTorch APPEND PROPERTY INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined")
