@@ -11,7 +11,7 @@ MODEL := smollm2-135m-instruct
 CONFIGURE := cmake $(if $(KULLBACK_TORCH),-DKULLBACK_TORCH="$(KULLBACK_TORCH)") --log-level=WARNING --preset
 
 help:  ## show this
-	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 deps:  ## install the Debian packages that are missing (as root or with sudo)
 	@tools/install_deps.sh

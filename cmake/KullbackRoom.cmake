@@ -22,6 +22,8 @@ endif()
 # would be a second one in the process.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   find_package(OpenMP REQUIRED)
+  # By the flag, not by the path of GCC's library: at run time LibTorch's own copy is the one that is found first.
+  set_target_properties(OpenMP::OpenMP_CXX PROPERTIES INTERFACE_LINK_LIBRARIES -fopenmp)
   target_link_libraries(kullback_warnings INTERFACE OpenMP::OpenMP_CXX)
 endif()
 if(KULLBACK_SANITIZE)
