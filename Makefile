@@ -18,7 +18,7 @@ deps:  ## install the Debian packages that are missing (as root or with sudo)
 
 configure:
 	@command -v cmake ninja >/dev/null || { echo "make: cmake or ninja is missing; 'make deps' installs what is needed" >&2; exit 2; }
-	@$(CONFIGURE) release
+	@$(CONFIGURE) release >/dev/null
 
 build: configure  ## build the program build/kullback (fetches LibTorch once); the default
 	@cmake --build --preset release -j $(JOBS) --target kullback_cli
@@ -53,7 +53,7 @@ install: build  ## install the program, the library and its CMake package under 
 	cmake --install build --prefix "$(PREFIX)"
 
 asan:  ## run the fast tests under the address and undefined-behaviour sanitizers
-	@$(CONFIGURE) asan
+	@$(CONFIGURE) asan >/dev/null
 	@cmake --build --preset asan -j $(JOBS)
 	ctest --preset asan -j $(JOBS)
 

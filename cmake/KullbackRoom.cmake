@@ -166,9 +166,21 @@ function(kullback_install)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/KullbackConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
   install(FILES "${PROJECT_BINARY_DIR}/KullbackConfig.cmake" "${PROJECT_BINARY_DIR}/KullbackConfigVersion.cmake"
     cmake/FindLibTorch.cmake DESTINATION ${destination})
-  if(BUILD_TESTING AND TARGET kullback_cli)
+endfunction()
+
+# Tests that are not GoogleTest's: of the installed tree, and of the scripts in tools/.
+function(kullback_other_tests)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  if(TARGET kullback_cli)
     add_test(NAME Slow.Install COMMAND "${CMAKE_COMMAND}" "-DBUILD=${PROJECT_BINARY_DIR}" "-DSOURCE=${PROJECT_SOURCE_DIR}/tests/install"
       "-DWORK=${PROJECT_BINARY_DIR}/install-test" "-DCOMPILER=${CMAKE_CXX_COMPILER}" -P "${PROJECT_SOURCE_DIR}/tests/install/check.cmake")
     set_tests_properties(Slow.Install PROPERTIES LABELS "slow" TIMEOUT 600)
+  endif()
+  find_program(KULLBACK_PYTHON NAMES python3 python)
+  if(KULLBACK_PYTHON)
+    add_test(NAME Tools.FetchLibtorch COMMAND "${KULLBACK_PYTHON}" "${PROJECT_SOURCE_DIR}/tests/tools/fetch_libtorch_test.py")
+    set_tests_properties(Tools.FetchLibtorch PROPERTIES LABELS "tools" SKIP_RETURN_CODE 77 TIMEOUT 300)
   endif()
 endfunction()
