@@ -163,7 +163,7 @@ def download_with_pip(wheel: Wheel, machine: str, folder: Path) -> Path:
     scratch = folder / f"{wheel.name}.pip"
     shutil.rmtree(scratch, ignore_errors=True)
     result = subprocess.run([sys.executable, "-m", "pip", "download", "-d", str(scratch), *pip_arguments(wheel, machine)],
-                            stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+                            stdout=2, stderr=subprocess.PIPE, text=True, check=False)
     found = list(scratch.glob("*.whl"))
     if result.returncode or len(found) != 1:
         reason = next((line for line in reversed(result.stderr.splitlines()) if line.startswith("ERROR")), "pip gave no reason")
