@@ -9,24 +9,20 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor low_rank_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& a,
-                           const at::Tensor& b, double scale, at::Tensor& reduced) {
-  reduced = at::mm(x, a.t());  // [N, r]
-  return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt)
-      .addmm_(reduced, b.t(), 1, scale);
+at::Tensor low_rank_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b, double scale,
+                           const at::Tensor& reduced) {
+  return at::linear(x, weight).addmm_(reduced, b.t(), 1, scale);
 }
 
 // One node instead of four: the low-rank part is added into the product of the frozen weight, forward and backward, so no
 // [N, out] tensor exists for it alone, and only x and its r-wide image are kept.
 struct LowRankLinear : torch::autograd::Function<LowRankLinear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& a, const at::Tensor& b, double scale) {
-    at::Tensor reduced;
-    at::Tensor y = low_rank_linear(x, weight, bias, a, b, scale, reduced);
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& a,
+                            const at::Tensor& b, double scale) {
+    const at::Tensor reduced = at::mm(x, a.t());  // [N, r]
     context->save_for_backward({x, weight, a, b, reduced});
     context->saved_data["scale"] = scale;
-    context->saved_data["bias"] = bias.defined();
-    return y;
+    return low_rank_linear(x, weight, b, scale, reduced);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -35,14 +31,12 @@ struct LowRankLinear : torch::autograd::Function<LowRankLinear> {
     const at::Tensor& dy = gradients[0];  // [N, out]
     const double scale = context->saved_data["scale"].toDouble();
     const at::Tensor d_reduced = at::mm(dy, b).mul_(scale);  // [N, r]
-    at::Tensor dx, d_weight, d_bias, da, db;
+    at::Tensor dx, d_weight, da, db;
     if (context->needs_input_grad(0)) dx = at::mm(dy, weight).addmm_(d_reduced, a);
     if (context->needs_input_grad(1)) d_weight = at::mm(dy.t(), x);
-    if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) d_bias = dy.sum(0);
-    const size_t first = 3;
-    if (context->needs_input_grad(first)) da = at::mm(d_reduced.t(), x);
-    if (context->needs_input_grad(first + 1)) db = at::mm(dy.t(), reduced).mul_(scale);
-    return {dx, d_weight, d_bias, da, db, at::Tensor()};
+    if (context->needs_input_grad(2)) da = at::mm(d_reduced.t(), x);
+    if (context->needs_input_grad(3)) db = at::mm(dy.t(), reduced).mul_(scale);
+    return {dx, d_weight, da, db, at::Tensor()};
   }
 };
 
@@ -52,9 +46,10 @@ at::Tensor Linear::operator()(const at::Tensor& x, AdapterUse use) const {
   if (!adapter || use == AdapterUse::off) {
     return at::linear(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
   }
-  if (at::GradMode::is_enabled()) return LowRankLinear::apply(x, weight, bias, adapter->a, adapter->b, adapter->scale);
-  at::Tensor reduced;
-  return low_rank_linear(x, weight, bias, adapter->a, adapter->b, adapter->scale, reduced);
+  const auto& [a, b, scale] = *adapter;
+  at::Tensor y = at::GradMode::is_enabled() ? LowRankLinear::apply(x, weight, a, b, scale)
+                                            : low_rank_linear(x, weight, b, scale, at::mm(x, a.t()));
+  return bias.defined() ? y.add_(bias) : y;
 }
 
 }  // namespace kullback

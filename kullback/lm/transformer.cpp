@@ -164,9 +164,9 @@ int64_t Transformer::parameter_count() const {
   return count;
 }
 
-Transformer empty_transformer(const Config& config, at::ScalarType dtype) {
+Transformer empty_transformer(const Config& config, at::TensorOptions options) {
   validate(config, "the configuration");
-  const auto empty = [&](std::initializer_list<int64_t> shape) { return at::empty(shape, at::TensorOptions(dtype)); };
+  const auto empty = [&](std::initializer_list<int64_t> shape) { return at::empty(shape, options); };
   const auto linear = [&](int64_t out, int64_t in, bool bias) {
     return Linear{empty({out, in}), bias ? empty({out}) : at::Tensor(), std::nullopt};
   };

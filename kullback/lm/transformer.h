@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/TensorOptions.h>
 
 #include "kullback/lm/cache.h"
 #include "kullback/lm/config.h"
@@ -71,8 +72,9 @@ struct Transformer {
   int64_t parameter_count() const;
 };
 
-/// Weights of the right shapes, not filled. Throws an Error when the configuration is not valid.
-Transformer empty_transformer(const Config& config, at::ScalarType dtype);
+/// Weights of the right shapes, not filled, of a type and on a device (the meta device: shapes alone). Throws an Error when
+/// the configuration is not valid.
+Transformer empty_transformer(const Config& config, at::TensorOptions options);
 
 /// Normal weights of the given deviation and norms of one: tiny models for tests and exact worlds.
 Transformer random_transformer(const Config& config, uint64_t seed, double deviation = 0.02,

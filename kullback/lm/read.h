@@ -1,0 +1,44 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "kullback/io/safetensors.h"
+#include "kullback/lm/model.h"
+
+namespace kullback {
+
+/// A model from a GGUF file of the llama architecture. Errors as for load_model.
+Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype);
+
+/// A model from a Hugging Face folder: config.json, model.safetensors or its shards with their index, and what else is
+/// there of generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja.
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype);
+
+/// Where weights come from, by their Hugging Face names.
+struct WeightSource {
+  std::string name;  ///< the file or folder, as in messages
+  std::function<std::string(const std::string& tensor)> stored_name = [](const std::string& tensor) { return tensor; };
+  std::function<std::span<const int64_t>(const std::string& tensor)> shape;       ///< Error when there is no such tensor
+  std::function<void(const std::string& tensor, at::Tensor& into)> read;
+};
+
+/// The transformer that `config` describes, filled from `source`, each tensor checked to be finite. Every shape is checked
+/// before anything is allocated, so that a file cannot ask for more memory than its own tensors account for.
+Transformer read_weights(const Config& config, at::ScalarType dtype, const WeightSource& source);
+
+/// Throws an Error naming the tensor when it has another shape than the configuration asks for.
+void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found, at::IntArrayRef expected);
+
+/// Throws an Error naming the tensor when a number in it is NaN or infinite. Holds no copy of it.
+void check_finite(const std::string& source, const std::string& name, const at::Tensor& tensor);
+
+/// Converts a tensor of a safetensors file to the type of `into`, which has the same number of elements.
+void read_tensor(const std::string& source, const TensorBytes& tensor, at::Tensor& into);
+
+/// Lets the kernel drop the pages of a mapped file that have been read: they count as the process's memory until then.
+void release_pages(std::span<const std::byte> mapped);
+
+}  // namespace kullback
