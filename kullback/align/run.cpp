@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"

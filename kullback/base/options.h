@@ -41,15 +41,15 @@ enum class OptionType { flag, integer, number, text, choice };
 /// All that is known of one option. The command line, TOML files, --help, the docs pages, validation and the resolved
 /// configuration of a run are all made from this, and from nothing else.
 struct OptionInfo {
-  std::string name;                  ///< as on the command line, without dashes in front: "max-length"
+  std::string name = {};             ///< as on the command line, without dashes in front: "max-length"
   OptionType type = OptionType::text;
   bool is_list = false;              ///< several values, separated by commas
   bool may_be_off = false;           ///< accepts "off": the option then has no value
-  NumberRange range;                       ///< numbers only
-  std::vector<std::string> choices;  ///< choices only
-  std::string help;                  ///< one sentence, no full stop
-  std::string source;                ///< where the default comes from, may be empty
-  Json fallback;                     ///< the default
+  NumberRange range = {};                  ///< numbers only
+  std::vector<std::string> choices = {};  ///< choices only
+  std::string help = {};             ///< one sentence, no full stop
+  std::string source = {};           ///< where the default comes from, may be empty
+  Json fallback = {};                ///< the default
 
   std::string type_text() const;      ///< "number > 0", "one of a, b", "integer, off", …
   Json parse(std::string_view text) const;        ///< a value as written on the command line; Error names the option

@@ -69,7 +69,7 @@ struct Code {
 
 using Block = std::variant<Paragraph, Plots, Table, Samples, ShadedText, Code>;
 
-struct Section {
+struct PageSection {
   std::string title = {};
   std::vector<Block> blocks = {};
 };
@@ -80,7 +80,7 @@ struct Page {
   std::string title = {};
   std::vector<std::string> summary = {};  ///< short lines under the title
   std::vector<HeadlineNumber> numbers = {};
-  std::vector<Section> sections = {};
+  std::vector<PageSection> sections = {};
   Json data = Json::object();        ///< joined to the plots' and tables' data under the key "extra"
   std::string file_name = "report";  ///< of the downloaded data, without ending
   std::string footer = {};

@@ -51,10 +51,10 @@ std::string with_capital(std::string text) {
 std::vector<double> running_mean(const std::vector<double>& values, std::size_t window) {
   std::vector<double> means(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    // Shorter towards the ends but always centred, so that the curve is not shifted.
-    const std::size_t reach = std::min({window / 2, i, values.size() - 1 - i});
+    // Centred, so that the curve is not shifted; at the ends the window is cut.
+    const std::size_t begin = i - std::min(i, window / 2), end = std::min(values.size(), i + window / 2 + 1);
     double sum = 0, count = 0;
-    for (std::size_t j = i - reach; j <= i + reach; ++j) {
+    for (std::size_t j = begin; j < end; ++j) {
       if (std::isfinite(values[j])) sum += values[j], ++count;
     }
     means[i] = count > 0 ? sum / count : std::nan("");
@@ -111,7 +111,7 @@ std::string file_name(std::string_view title) {
 
 Table held_out_table(const std::vector<HeldOutMeasure>& measures) {
   Table table;
-  table.columns = {text_column("Measure"), {"Before", Align::right}, {"After", Align::right}, {"Change", Align::right}, text_column("Unit")};
+  table.columns = {text_column("Measure"), {"Before", Align::right}, {"After", Align::right}, {"Change", Align::right}};
   for (const HeldOutMeasure& measure : measures) {
     const double change = measure.after.value - measure.before.value;
     std::string change_text;
@@ -121,14 +121,14 @@ Table held_out_table(const std::vector<HeldOutMeasure>& measures) {
       if (change > 0) change_text.insert(0, "+");
     }
     const auto cell = [&](const Interval& interval) { return std::isnan(interval.value) ? Cell() : Cell(interval).with(measure.format); };
-    table.rows.push_back({measure.name, cell(measure.before), cell(measure.after),
-                          Cell(change_text, change_tone(measure.before, measure.after, measure.better)), measure.unit});
+    const std::string name = measure.unit.empty() ? measure.name : fmt::format("{} ({})", measure.name, measure.unit);
+    table.rows.push_back({name, cell(measure.before), cell(measure.after), Cell(change_text, change_tone(measure.before, measure.after, measure.better))});
   }
   return table;
 }
 
-Section held_out_section(const RunReport& report) {
-  Section section{"Held out: before and after", {}};
+PageSection held_out_section(const RunReport& report) {
+  PageSection section{"Held out: before and after", {}};
   section.blocks.push_back(held_out_table(report.held_out));
   const bool intervals = std::any_of(report.held_out.begin(), report.held_out.end(), [](const auto& m) { return m.after.has_bounds(); });
   if (intervals) {
@@ -151,8 +151,8 @@ Samples samples_block(const std::vector<RunSample>& samples) {
   return block;
 }
 
-Section facts_section(const RunReport& report) {
-  Section section{"Data and resources", {}};
+PageSection facts_section(const RunReport& report) {
+  PageSection section{"Data and resources", {}};
   if (!report.rows.empty()) {
     Table table{"Rows", {text_column("What became of them"), number_column("Rows")}, {}};
     for (const auto& [name, count] : report.rows) table.rows.push_back({name, count});
@@ -271,7 +271,7 @@ Page run_page(const RunReport& report) {
     if (m.headline) page.numbers.push_back({with_capital(m.name), m.before, m.after, m.format, m.unit, m.better, ""});
   }
   if (!report.warnings.empty()) {
-    Section section{"Warnings", {}};
+    PageSection section{"Warnings", {}};
     for (const std::string& warning : report.warnings) section.blocks.push_back(Paragraph{warning, Paragraph::Kind::warning});
     page.sections.push_back(std::move(section));
   }
@@ -280,7 +280,7 @@ Page run_page(const RunReport& report) {
   for (auto& [name, plot] : run_plots(report)) plots.plots.push_back(std::move(plot));
   if (!plots.plots.empty()) page.sections.push_back({"Training", {std::move(plots)}});
   if (!report.samples.empty()) page.sections.push_back({"Samples", {samples_block(report.samples)}});
-  Section facts = facts_section(report);
+  PageSection facts = facts_section(report);
   if (!facts.blocks.empty()) page.sections.push_back(std::move(facts));
   if (!report.configuration.empty()) page.sections.push_back({"Configuration", {Code{"Resolved configuration (TOML)", report.configuration, true}}});
   page.data["configuration"] = report.configuration;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/grad_mode.h>
+#include <ATen/core/grad_mode.h>
 
 #include "kullback/base/suggest.h"
 
@@ -69,7 +69,7 @@ void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pa
     }
     for (size_t i = 0; i < sequences.size(); ++i) sequences[i] = &without_prompt[i];
   }
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   const ResponseBatch batch = response_batch(sequences);
   const Rows rows = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
   const Tensor logps = head_statistics(rows, HeadRequest{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}}).logps;
@@ -84,7 +84,7 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
   Rows reference;
   const bool reference_rows = reference_.model != nullptr && (measure || !needs_.divergences.empty());
   if (reference_rows) {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     reference = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
   }
   const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = needs_.divergences};
@@ -92,7 +92,7 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
 
   Scored result{.batch = {.chosen = {}, .rejected = {}, .weight = {}}, .counts = batch.counts, .kl = {}, .reverse_kl = {}, .entropy = {}};
   if (measure && reference_rows) {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     Rows frozen = policy;
     frozen.hidden = policy.hidden.detach();
     const HeadRequest distances{.labels = {}, .entropy = true, .scores = {},
@@ -168,7 +168,7 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
 }
 
 std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, int64_t)>& progress) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   std::vector<Figures> rows;
   constexpr size_t batch_size = 4;  // pairs; small, since rows of both models are held
   const std::vector<PreferencePair>& all = held_out_.pairs;

@@ -16,7 +16,7 @@ namespace kullback {
 struct Needs {
   bool reference_logps = false;           ///< log-probabilities of the labels under the reference
   bool reference_without_prompt = false;  ///< … with the prompt left out: log p(response)
-  std::vector<RowDivergence> divergences; ///< between the policy's and the reference's rows, at every response token
+  std::vector<RowDivergence> divergences = {};  ///< between the policy's and the reference's rows, at every response token
 
   bool reference() const { return reference_logps || !divergences.empty(); }
   std::vector<std::string> in_words() const;

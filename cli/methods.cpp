@@ -1,0 +1,85 @@
+#include <fmt/format.h>
+
+#include "cli/program.h"
+#include "kullback/base/registry.h"
+#include "kullback/report/table.h"
+#include "kullback/base/error.h"
+#include "kullback/base/suggest.h"
+
+namespace kullback {
+namespace {
+
+struct MethodsOptions {
+  std::string family;
+  bool json = false;
+};
+
+const Options<MethodsOptions>& methods_options() {
+  static const auto options = Options<MethodsOptions>()
+                                  .option("family", &MethodsOptions::family, "only this family: alignment, distillation, decoding, compression, merging or measurement")
+                                  .option("json", &MethodsOptions::json, "as JSON, with options, papers and needs");
+  return options;
+}
+
+Json method_json(const Method& method) {
+  Json json{{"name", method.name}, {"family", family_name(method.family)}, {"summary", method.summary}, {"formula", method.formula},
+            {"when", method.when}, {"needs", method.needs}, {"papers", Json::array()}, {"options", Json::array()}};
+  for (const Paper& paper : method.papers) json["papers"].push_back({{"title", paper.title}, {"arxiv", paper.arxiv}, {"venue", paper.venue}});
+  if (method.options) {
+    for (const Option& option : method.options->list()) {
+      json["options"].push_back({{"name", option.info.name}, {"accepts", option.info.type_text()}, {"default", option.info.fallback},
+                                 {"help", option.info.help}, {"source", option.info.source}});
+    }
+  }
+  return json;
+}
+
+Command describe(MethodsOptions& o) {
+  Command command("methods", "list the methods that are built in");
+  command.options("Options", methods_options(), &o).example("kullback methods --family alignment").example("kullback methods --json");
+  return command;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  MethodsOptions o;
+  if (!describe(o).parse(arguments)) return exit_success;
+  std::vector<std::string> known;
+  for (const Family family : families()) known.push_back(family_name(family));
+  if (!o.family.empty() && std::find(known.begin(), known.end(), o.family) == known.end()) {
+    fail("option --family: unknown family \"{}\"{}; it is one of {}", o.family, suggestion(o.family, known), listing(known));
+  }
+  Json json = Json::array();
+  Table table{.title = "", .columns = {text_column("method"), text_column("family"), text_column("what it is")}, .rows = {}};
+  for (const Method& method : methods()) {
+    if (!o.family.empty() && family_name(method.family) != o.family) continue;
+    json.push_back(method_json(method));
+    table.rows.push_back({Cell(method.name), Cell(family_name(method.family)), Cell(method.summary)});
+  }
+  if (o.json) {
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    fmt::print("{}\n`kullback explain NAME` tells all of one.\n", table_terminal(table, terminal_style(stdout)));
+  }
+  return exit_success;
+}
+
+Command describe_explain(std::vector<std::string>& names) {
+  Command command("explain", "what a method is, its formula, when to use it, its options and papers");
+  command.arguments("NAME", &names, "a method, as `kullback methods` lists it", 1, 1).example("kullback explain dpo");
+  return command;
+}
+
+int run_explain(const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  if (!describe_explain(names).parse(arguments)) return exit_success;
+  fmt::print("{}", explain(find_method(names.front())));
+  return exit_success;
+}
+
+const RegisteredProgram methods_program{{"methods", "list the methods that are built in",
+                                         [] { static MethodsOptions o; return describe(o); }, run}};
+const RegisteredProgram explain_program{{"explain", "what a method is, when to use it, and its options",
+                                         [] { static std::vector<std::string> names; return describe_explain(names); }, run_explain}};
+
+}  // namespace
+}  // namespace kullback

@@ -1,0 +1,33 @@
+#include <fmt/format.h>
+
+#include "cli/program.h"
+#include "kullback/io/pull.h"
+
+namespace kullback {
+namespace {
+
+Command describe(std::vector<std::string>& names) {
+  std::string known = "Models:\n";
+  for (const PullableModel& model : pullable_models()) known += fmt::format("  {:<24} {}\n", model.name, model.description);
+  Command command("pull", "get a small free model to begin with",
+                  known + "\nThe file is kept in the cache folder ($KULLBACK_CACHE, else $XDG_CACHE_HOME/kullback, else ~/.cache/kullback), and\n"
+                          "--model NAME names it everywhere. Any other model: get its GGUF file or Hugging Face folder by your usual means\n"
+                          "and give its path as --model.");
+  command.arguments("NAME", &names, "one of the models above", 1, 1).example("kullback pull smollm2-135m-instruct");
+  return command;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  std::vector<std::string> names;
+  if (!describe(names).parse(arguments)) return exit_success;
+  fmt::print("{}\n", pull_model(names.front()).string());
+  return exit_success;
+}
+
+const RegisteredProgram program{{"pull", "get a small free model to begin with", [] {
+                                   static std::vector<std::string> names;
+                                   return describe(names);
+                                 }, run}};
+
+}  // namespace
+}  // namespace kullback
