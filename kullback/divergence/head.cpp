@@ -1,83 +1,254 @@
 #include "kullback/divergence/head.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/grad_mode.h>
 
 #include "kullback/base/error.h"
+#include "kullback/divergence/head_walk.h"
 
 namespace kullback {
 namespace {
 
 using at::Tensor;
+using detail::HeadGradients;
+using detail::HeadWalk;
+using detail::RowStates;
+using detail::Upstream;
+using detail::upstream_of;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
-Tensor logits_of(const Rows& rows) {
-  Tensor z = rows.hidden;  // [N,V]
-  if (rows.weight.defined()) {
-    const Tensor w = rows.vocabulary > 0 ? rows.weight.narrow(0, 0, rows.vocabulary) : rows.weight;
-    z = at::matmul(rows.hidden, w.t());
-    if (rows.bias.defined()) z = z + rows.bias.narrow(0, 0, z.size(1));
-  } else if (rows.vocabulary > 0) {
-    z = z.narrow(1, 0, rows.vocabulary);
+/// The statistics that have a gradient, in a fixed order: calls use(tensor) for each that is defined.
+template <class Statistics, class Use>
+void for_differentiable(Statistics& s, Use use) {
+  for (auto* t : {&s.logps, &s.logsumexp, &s.entropy, &s.expected, &s.top_logps}) {
+    if (t->defined()) use(*t);
   }
-  if (z.scalar_type() == at::kBFloat16) z = z.to(at::kFloat);
-  if (rows.softcap > 0) z = rows.softcap * at::tanh(z / rows.softcap);
-  return rows.temperature != 1 ? z / rows.temperature : z;
+  for (auto& d : s.divergences) {
+    if (d.defined()) use(d);
+  }
 }
 
-Tensor kl(const Tensor& first, const Tensor& second) {
-  const Tensor terms = first.exp() * (first - second);
-  return at::where(first == -INFINITY, at::zeros_like(terms), terms).sum(1);
+/// What a walk leaves for its backward pass.
+struct Walked {
+  Walked(HeadWalk w) : walk(std::move(w)) {}
+
+  HeadWalk walk;
+  RowStates states;
+  HeadStatistics shape;             // the statistics, for their places
+  std::vector<Tensor> basis;        // gradients of each statistic at weight 1, [N,D]
+  HeadGradients gradients;          // of a loss whose weights were known
+  bool used = false;
+};
+
+/// Room for the gradients of the policy's own tensors. Weight rows of padding get zeros.
+HeadGradients room_for_gradients(const HeadWalk& walk, const Rows& policy, bool hidden, bool weight, bool bias) {
+  HeadGradients g;
+  const int64_t real = policy.vocabulary > 0 ? policy.vocabulary : policy.weight.defined() ? policy.weight.size(0) : policy.hidden.size(1);
+  const auto options = at::TensorOptions(walk.computing_type());
+  if (hidden) {
+    g.hidden = at::empty(policy.hidden.sizes(), options);
+    if (walk.from_logits() && real < g.hidden.size(1)) g.hidden.narrow(1, real, g.hidden.size(1) - real).zero_();
+    if (walk.tokens() == 0) g.hidden.zero_();
+  }
+  if (weight) {
+    g.weight = at::empty(policy.weight.sizes(), policy.weight.options());
+    if (real < g.weight.size(0)) g.weight.narrow(0, real, g.weight.size(0) - real).zero_();
+    if (walk.tokens() == 0) g.weight.zero_();
+  }
+  if (bias) g.bias = at::zeros(policy.bias.sizes(), options);
+  return g;
+}
+
+Tensor as_type(const Tensor& gradient, at::ScalarType type) { return gradient.defined() ? gradient.to(type) : gradient; }
+
+bool wants(const Tensor& t) { return t.defined() && t.requires_grad(); }
+
+/// Statistics whose upstream is not known yet. Where the head is frozen, the walk keeps each statistic's own gradient of
+/// the hidden states, which the upstream then scales; else the backward pass walks again.
+struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
+  static variable_list forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                               std::shared_ptr<Walked> walked, bool keep_basis) {
+    context->save_for_backward({hidden, weight, bias});
+    context->saved_data["walked"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(walked));
+    HeadWalk& walk = walked->walk;
+    const HeadRequest& request = walk.request();
+    std::vector<Upstream> upstreams;
+    std::vector<HeadGradients> gradients;
+    if (keep_basis) {
+      const int64_t tokens = walk.tokens();
+      const Tensor ones = at::ones({tokens}, at::kDouble);
+      const auto add = [&](auto set) {
+        HeadStatistics weights;
+        weights.divergences.resize(request.divergences.size());
+        set(weights);
+        upstreams.push_back(upstream_of(weights, request, tokens));
+        gradients.push_back({at::empty(hidden.sizes(), at::TensorOptions(walk.computing_type())), {}, {}});
+      };
+      if (request.logps) add([&](HeadStatistics& w) { w.logps = ones; });
+      if (request.logsumexp) add([&](HeadStatistics& w) { w.logsumexp = ones; });
+      if (request.entropy) add([&](HeadStatistics& w) { w.entropy = ones; });
+      if (request.scores.defined()) add([&](HeadStatistics& w) { w.expected = ones; });
+      for (size_t i = 0; i < request.divergences.size(); ++i) add([&](HeadStatistics& w) { w.divergences[i] = ones; });
+    }
+    walked->shape = walk.statistics(walked->states, upstreams, gradients);
+    for (HeadGradients& g : gradients) walked->basis.push_back(g.hidden);
+    variable_list out;
+    for_differentiable(walked->shape, [&](Tensor& t) { out.push_back(t.to(walk.computing_type())); });
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& upstream) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &hidden = saved[0], &weight = saved[1], &bias = saved[2];
+    Walked& walked = *static_cast<Holder*>(context->saved_data["walked"].toCapsule().get())->walked;
+    if (!walked.basis.empty()) {
+      Tensor sum;
+      for (size_t i = 0; i < upstream.size(); ++i) {
+        if (!upstream[i].defined()) continue;
+        const Tensor part = walked.basis[i] * upstream[i].unsqueeze(1);
+        sum = sum.defined() ? sum.add_(part) : part;
+      }
+      return {as_type(sum, hidden.scalar_type()), {}, {}, {}, {}};
+    }
+    HeadStatistics weights = walked.shape;
+    weights.top_ids = Tensor();
+    size_t index = 0;
+    for_differentiable(weights, [&](Tensor& t) { t = upstream[index++]; });
+    const HeadWalk& walk = walked.walk;
+    const Upstream up = upstream_of(weights, walk.request(), walk.tokens());
+    Rows rows;
+    rows.hidden = hidden;
+    rows.weight = weight;
+    rows.bias = bias;
+    rows.vocabulary = walk.vocabulary();
+    HeadGradients g = room_for_gradients(walk, rows, context->needs_input_grad(0), weight.defined() && context->needs_input_grad(1),
+                                         bias.defined() && context->needs_input_grad(2));
+    walked.walk.gradients(walked.states, up, g);
+    return {as_type(g.hidden, hidden.scalar_type()), g.weight, bias.defined() ? as_type(g.bias, bias.scalar_type()) : Tensor(), {}, {}};
+  }
+
+  struct Holder : torch::CustomClassHolder {
+    explicit Holder(std::shared_ptr<Walked> w) : walked(std::move(w)) {}
+    std::shared_ptr<Walked> walked;
+  };
+};
+
+/// A loss whose gradient is already made: the backward pass only scales it.
+struct LossFunction : torch::autograd::Function<LossFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& bias,
+                        const Tensor& loss, std::shared_ptr<Walked> walked) {
+    context->saved_data["walked"] = c10::IValue::make_capsule(c10::make_intrusive<StatisticsFunction::Holder>(walked));
+    context->saved_data["hidden_type"] = static_cast<int64_t>(hidden.scalar_type());
+    if (bias.defined()) context->saved_data["bias_type"] = static_cast<int64_t>(bias.scalar_type());
+    (void)weight;
+    return loss.clone();
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& upstream) {
+    Walked& walked = *static_cast<StatisticsFunction::Holder*>(context->saved_data["walked"].toCapsule().get())->walked;
+    if (walked.used) throw std::logic_error("a head_loss can be differentiated once: its gradient is handed over, not copied");
+    walked.used = true;
+    HeadGradients g = std::move(walked.gradients);
+    const double scale = upstream[0].item<double>();
+    for (Tensor* t : {&g.hidden, &g.weight, &g.bias}) {
+      if (t->defined() && scale != 1) t->mul_(scale);
+    }
+    const auto type = [&](const char* key) { return static_cast<at::ScalarType>(context->saved_data[key].toInt()); };
+    return {as_type(g.hidden, type("hidden_type")), g.weight, g.bias.defined() ? as_type(g.bias, type("bias_type")) : Tensor(), {}, {}};
+  }
+};
+
+/// The statistics in the rows' own precision, from those that a function returned in order.
+HeadStatistics in_places(const HeadStatistics& shape, const variable_list& values) {
+  HeadStatistics out = shape;
+  size_t index = 0;
+  for_differentiable(out, [&](Tensor& t) { t = values[index++]; });
+  return out;
+}
+
+/// The inputs of a walk may not carry gradients of their own: what it makes goes through the functions above.
+Rows detached(Rows rows) {
+  for (Tensor* t : {&rows.hidden, &rows.weight, &rows.bias}) {
+    if (t->defined()) *t = t->detach();
+  }
+  return rows;
+}
+
+HeadStatistics statistics(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request, const HeadSettings& settings) {
+  if (reference) reference = detached(*reference);
+  auto walked = std::make_shared<Walked>(HeadWalk(detached(policy), std::move(reference), request, settings));
+  const HeadWalk& walk = walked->walk;
+  if (request.divergences.empty() && !request.logps && !request.logsumexp && !request.entropy && !request.scores.defined() && request.top_k == 0) return {};
+  const size_t count = request.logps + request.logsumexp + request.entropy + request.scores.defined() + request.divergences.size();
+  const bool differentiate = at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
+  const bool frozen = !wants(policy.weight) && !wants(policy.bias) && !walk.from_logits();
+  const bool keep_basis = differentiate && frozen && request.top_k == 0 && static_cast<int64_t>(count) <= walk.gradients_held();
+  if (!differentiate) {
+    const at::NoGradGuard no_gradient;
+    HeadStatistics s = walked->walk.statistics(walked->states);
+    for_differentiable(s, [&](Tensor& t) { t = t.to(walk.computing_type()); });
+    return s;
+  }
+  const variable_list values = StatisticsFunction::apply(policy.hidden, policy.weight, policy.bias, walked, keep_basis);
+  return in_places(walked->shape, values);
+}
+
+HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request, const HeadStatistics& weights,
+              const HeadSettings& settings) {
+  if (reference) reference = detached(*reference);
+  auto walked = std::make_shared<Walked>(HeadWalk(detached(policy), std::move(reference), request, settings));
+  HeadWalk& walk = walked->walk;
+  const bool differentiate = at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
+  HeadLoss result;
+  Tensor total = at::zeros({}, at::kDouble);
+  {
+    const at::NoGradGuard no_gradient;
+    const Upstream upstream = upstream_of(weights, request, walk.tokens());
+    if (differentiate) {
+      walked->gradients = room_for_gradients(walk, policy, wants(policy.hidden), wants(policy.weight), wants(policy.bias));
+      result.statistics = walk.statistics(walked->states, {&upstream, 1}, {&walked->gradients, 1});
+    } else {
+      result.statistics = walk.statistics(walked->states);
+    }
+    const HeadStatistics& s = result.statistics;
+    // A weight of 0 takes its token out, even where the statistic is infinite or NaN.
+    const auto add = [&](const Tensor& weight, const Tensor& statistic) {
+      if (!weight.defined()) return;
+      const Tensor w = weight.detach().to(at::kDouble);
+      total += at::where(w == 0, 0.0, w * statistic).sum();
+    };
+    add(weights.logps, s.logps);
+    add(weights.logsumexp, s.logsumexp);
+    add(weights.entropy, s.entropy);
+    add(weights.expected, s.expected);
+    add(weights.top_logps, s.top_logps);
+    for (size_t i = 0; i < weights.divergences.size(); ++i) add(weights.divergences[i], s.divergences[i]);
+    for_differentiable(result.statistics, [&](Tensor& t) { t = t.to(walk.computing_type()); });
+    total = total.to(walk.computing_type());
+  }
+  result.loss = differentiate ? LossFunction::apply(policy.hidden, policy.weight, policy.bias, total, walked) : total;
+  return result;
 }
 
 }  // namespace
 
-HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const HeadRequest& request, const HeadSettings&) {
-  const Tensor z = logits_of(policy);
-  HeadStatistics out;
-  const Tensor lse = z.logsumexp(1);
-  const Tensor lq = z - lse.unsqueeze(1);
-  if (request.logps) {
-    const Tensor counted = request.labels != -100;
-    const Tensor picked = lq.gather(1, request.labels.clamp_min(0).unsqueeze(1)).squeeze(1);
-    out.logps = at::where(counted, picked, at::zeros_like(picked));
-  }
-  if (request.logsumexp) out.logsumexp = lse;
-  if (request.entropy) out.entropy = -kl(lq, at::zeros_like(lq));
-  if (request.scores.defined()) out.expected = lq.exp().matmul(request.scores.to(lq.scalar_type()));
-  if (request.top_k > 0) std::tie(out.top_logps, out.top_ids) = lq.topk(request.top_k, 1);
-  if (request.divergences.empty()) return out;
-  const Tensor lp = logits_of(reference).detach().log_softmax(1);
-  for (const auto& [d, direction] : request.divergences) {
-    const bool policy_first = (direction == Direction::from_policy) == (d.name() == "kl");
-    out.divergences.push_back(policy_first ? kl(lq, lp) : kl(lp, lq));
-  }
-  return out;
+HeadStatistics head_statistics(const Rows& policy, const HeadRequest& request, const HeadSettings& settings) {
+  return statistics(policy, std::nullopt, request, settings);
 }
 
-HeadStatistics head_statistics(const Rows& policy, const HeadRequest& request, const HeadSettings& settings) {
-  if (!request.divergences.empty()) fail("a divergence between rows needs the reference's rows");
-  return head_statistics(policy, {}, request, settings);
+HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const HeadRequest& request, const HeadSettings& settings) {
+  return statistics(policy, reference, request, settings);
+}
+
+HeadLoss head_loss(const Rows& policy, const HeadRequest& request, const HeadStatistics& weights, const HeadSettings& settings) {
+  return loss(policy, std::nullopt, request, weights, settings);
 }
 
 HeadLoss head_loss(const Rows& policy, const Rows& reference, const HeadRequest& request, const HeadStatistics& weights,
                    const HeadSettings& settings) {
-  HeadStatistics s = head_statistics(policy, reference, request, settings);
-  Tensor loss = at::zeros({}, policy.hidden.options());
-  const auto add = [&](const Tensor& weight, Tensor& statistic) {
-    if (weight.defined()) loss = loss + (weight * statistic).sum();
-    if (statistic.defined()) statistic = statistic.detach();
-  };
-  add(weights.logps, s.logps);
-  add(weights.logsumexp, s.logsumexp);
-  add(weights.entropy, s.entropy);
-  add(weights.expected, s.expected);
-  add(weights.top_logps, s.top_logps);
-  for (size_t i = 0; i < weights.divergences.size(); ++i) add(weights.divergences[i], s.divergences[i]);
-  return {loss, s};
-}
-
-HeadLoss head_loss(const Rows& policy, const HeadRequest& request, const HeadStatistics& weights, const HeadSettings& settings) {
-  if (!request.divergences.empty()) fail("a divergence between rows needs the reference's rows");
-  return head_loss(policy, {}, request, weights, settings);
+  return loss(policy, reference, request, weights, settings);
 }
 
 }  // namespace kullback

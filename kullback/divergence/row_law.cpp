@@ -191,7 +191,7 @@ void GradientOfLaw(const T* row, const Normaliser& normaliser, const T* scores, 
     const auto q = hn::Mul(hn::Exp(d, x), scale);
     auto factor = hn::MulAdd(by_score, score, base);
     if (of_logp != 0) factor = hn::MulAdd(by_logit, hn::Max(x, lowest), factor);
-    return hn::IfThenElseZero(hn::Gt(q, hn::Zero(d)), hn::Mul(q, factor));
+    return hn::IfThenElse(hn::Eq(q, hn::Zero(d)), q, hn::Mul(q, factor));  // 0 ln 0 is 0
   };
   ForVectors<T>(
       first, last,

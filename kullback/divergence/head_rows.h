@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kullback/divergence/head_walk.h"
+
+namespace kullback::detail {
+
+/// One token of a block: its rows of logits, transformed in place, and where its gradients go.
+template <class T>
+struct Row {
+  int64_t token;         // its index among all
+  int64_t vocabulary;
+  T* policy;             // [V]
+  T* reference;          // [V] or null
+  const T* scores;       // [V] or null
+  int64_t label = -100;  // -100: none
+};
+
+/// How the rows become those of the laws.
+template <class T>
+struct RowTransforms {
+  Transform<T> policy, reference;
+};
+
+/// Where a row's statistics are written, each at the token's index; null: not wanted.
+struct StatisticsOut {
+  double *logps = nullptr, *logsumexp = nullptr, *entropy = nullptr, *expected = nullptr, *top_logps = nullptr;
+  std::vector<double*> divergences;
+};
+
+/// A gradient of one row: its upstream and the row that receives it (which may be one of the row's own).
+template <class T>
+struct RowGradient {
+  const Upstream* upstream;
+  T* out;  // [V]
+};
+
+/// Sums both rows and writes the statistics. With `defer_kl` the one divergence is left to row_gradients, which makes its
+/// value in the same pass as its gradient.
+template <class T>
+void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, bool defer_kl,
+                    RowStates& states, const StatisticsOut& out);
+
+/// Writes the gradients of the row's logits as they were before the transform.
+template <class T>
+void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, bool deferred_kl,
+                   RowStates& states, const StatisticsOut& out, std::span<const RowGradient<T>> gradients);
+
+/// Whether a divergence needs no sum before its gradient: KL(reference || policy) of rows without -inf.
+bool may_defer(const HeadRequest& request);
+
+}  // namespace kullback::detail
