@@ -51,7 +51,7 @@ std::string opened(Opening opening, bool asked, const char* text) {
 }
 
 std::string write(const ChatMl& f, std::span<const Message> messages, bool asked) {
-  std::string out;
+  std::string out = f.bos ? f.tokens.bos : "";
   if (!f.default_system.empty() && !begins_with_system(messages)) {
     out += "<|im_start|>system\n" + f.default_system + "<|im_end|>\n";
   }
@@ -139,6 +139,7 @@ std::string write(const Phi3& f, std::span<const Message> messages, bool asked) 
   std::string out = f.bos ? f.tokens.bos : "";
   for (const Message& m : messages) {
     check_role(m);
+    if (m.role == "system" && m.content.empty() && f.skip_empty_system) continue;
     if (!f.first_release) {
       out += "<|" + m.role + "|>\n" + m.content + "<|end|>\n";
     } else if (m.role == "user") {

@@ -22,6 +22,7 @@ enum class Opening { asked, always, never };
 
 /// `<|im_start|>role\n content <|im_end|>\n` for every turn: ChatML, Qwen2, SmolLM2.
 struct ChatMl {
+  ChatTokens tokens;
   std::string default_system;  ///< written when the conversation does not begin with a system message; empty: none
   bool bos = false;
   bool trim = false;           ///< white space around contents is dropped
@@ -66,6 +67,7 @@ struct Phi3 {
   ChatTokens tokens;
   bool bos = false;
   bool end_of_text = true;     ///< the end of text is written where no answer is asked for
+  bool skip_empty_system = false;  ///< a system message without content is passed over
   bool first_release = false;  ///< the answer is opened behind every question, and system messages are passed over
 };
 

@@ -90,15 +90,25 @@ std::string write(const Mistral& f) {
 }
 
 std::string write(const Gemma& f) {
-  return "{{ bos_token }}" + std::string(f.system ? split_system : no_system) + "{% for message in turns %}" + alternate +
-         "{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else 'user') + '\\n' }}" +
-         (f.system ? "{% if loop.first and system_message is not none %}{{ system_message + '\\n\\n' }}{% endif %}" : "") +
-         "{{ (message['content'] | trim) + '<end_of_turn>\\n' }}{% endfor %}" +
+  constexpr auto prefix =
+      "{% if messages[0]['role'] == 'system' %}{% set first_user_prefix = messages[0]['content'] + '\\n\\n' %}"
+      "{% set turns = messages[1:] %}{% else %}{% set first_user_prefix = '' %}{% set turns = messages %}{% endif %}";
+  return "{{ bos_token }}" + std::string(f.system ? prefix : no_system) + "{% for message in turns %}" + alternate +
+         "{{ '<start_of_turn>' + ('model' if message['role'] == 'assistant' else 'user') + '\\n'" +
+         (f.system ? " + (first_user_prefix if loop.first else '')" : "") +
+         " }}{{ (message['content'] | trim) + '<end_of_turn>\\n' }}{% endfor %}" +
          opening(Opening::asked, "<start_of_turn>model\n");
 }
 
+/// One branch a role, `end` being what follows the content.
+std::string three_roles(const std::string& system_condition, const std::string& end) {
+  const auto put = [&](const std::string& role) { return "{{ '<|" + role + "|>\\n' + message['content'] + " + end + " }}"; };
+  return "{% if " + system_condition + " %}" + put("system") + "{% elif message['role'] == 'user' %}" + put("user") +
+         "{% elif message['role'] == 'assistant' %}" + put("assistant") + "{% endif %}";
+}
+
 std::string write(const Zephyr&) {
-  return "{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + message['content'] + eos_token + '\\n' }}{% endfor %}" +
+  return "{% for message in messages %}" + three_roles("message['role'] == 'system'", "eos_token + '\\n'") + "{% endfor %}" +
          opening(Opening::asked, "<|assistant|>\n");
 }
 
@@ -110,8 +120,9 @@ std::string write(const Phi3& f) {
            "{{ '<|user|>\\n' + message['content'] + '<|end|>\\n<|assistant|>\\n' }}"
            "{% elif message['role'] == 'assistant' %}{{ message['content'] + '<|end|>\\n' }}{% endif %}{% endfor %}";
   }
-  out += "{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + message['content'] + '<|end|>\\n' }}{% endfor %}"
-         "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}";
+  const std::string system = f.skip_empty_system ? "message['role'] == 'system' and message['content']" : "message['role'] == 'system'";
+  out += "{% for message in messages %}" + three_roles(system, "'<|end|>\\n'") +
+         "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}";
   return out + (f.end_of_text ? "{% else %}{{ eos_token }}{% endif %}" : "{% endif %}");
 }
 

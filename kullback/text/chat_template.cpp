@@ -53,8 +53,9 @@ Opening opening_of(std::string_view jinja, bool written) {
   return contains(jinja, "add_generation_prompt") ? Opening::asked : Opening::always;
 }
 
-Recognised chatml(std::string_view jinja, Outline outline, const ChatTokens&) {
+Recognised chatml(std::string_view jinja, Outline outline, const ChatTokens& tokens) {
   ChatMl format;
+  format.tokens = tokens;
   format.bos = outline.take("{bos}");
   const bool plain = outline.take("<|im_start|>{role}\n{content}<|im_end|>\n");
   format.trim = !plain && outline.take("<|im_start|>{role}\n{content|trim}<|im_end|>\n");
@@ -63,7 +64,7 @@ Recognised chatml(std::string_view jinja, Outline outline, const ChatTokens&) {
   if (const auto system = outline.take_between("<|im_start|>system\n", "<|im_end|>\n")) format.default_system = *system;
   outline.take("<|im_start|>{role}\n{content}");  // Qwen2.5 writes answers with tool calls apart
   outline.take("<|im_end|>\n");
-  if (contains(format.default_system, "{") || contains(jinja, "loop.last") || !outline.nothing_left()) return std::nullopt;
+  if (contains(format.default_system, "{") || !outline.nothing_left()) return std::nullopt;
   return plain || format.trim ? Recognised(format) : std::nullopt;
 }
 
@@ -101,8 +102,9 @@ Recognised mistral(std::string_view jinja, Outline outline, const ChatTokens& to
   format.tokens = tokens;
   format.user_before = blanks_at_end(std::string_view(text).substr(0, open)) + "[INST]" + blanks_at_begin(std::string_view(text).substr(open + 6));
   format.user_after = blanks_at_end(std::string_view(text).substr(0, close)) + "[/INST]";
+  const bool last = outline.take("{last}");
   const bool with_system = outline.take(format.user_before + "{system}\n\n{content}" + format.user_after);
-  if (with_system) format.system = contains(jinja, "loop.last") ? Mistral::System::last : Mistral::System::first;
+  if (with_system) format.system = last ? Mistral::System::last : Mistral::System::first;
   const bool user = outline.take(format.user_before + "{content}" + format.user_after);
   bool assistant = false;
   for (const char* before : {" ", ""}) {
@@ -131,6 +133,7 @@ Recognised gemma(std::string_view jinja, Outline outline, const ChatTokens& toke
 }
 
 Recognised zephyr(std::string_view jinja, Outline outline, const ChatTokens& tokens) {
+  outline.take("{last}");  // the answer is opened behind the last message, inside the loop
   const bool user = outline.take("<|user|>\n{content}{eos}\n");
   const bool assistant = outline.take("<|assistant|>\n{content}{eos}\n");
   const bool system = outline.take("<|system|>\n{content}{eos}\n");
@@ -139,12 +142,15 @@ Recognised zephyr(std::string_view jinja, Outline outline, const ChatTokens& tok
 }
 
 Recognised phi3(std::string_view jinja, Outline outline, const ChatTokens& tokens) {
-  Phi3 format{tokens, false, false, false};
+  Phi3 format;
+  format.tokens = tokens;
   format.bos = outline.take("{bos}");
-  format.first_release = outline.take("<|user|>\n{content}<|end|>\n<|assistant|>\n");
+  format.first_release = !outline.has("<|system|>") && !contains(jinja, "add_generation_prompt");
   if (format.first_release) {
-    return outline.take("{content}<|end|>\n") && outline.nothing_left() ? Recognised(format) : std::nullopt;
+    const bool turns = outline.take("<|user|>\n{content}<|end|>\n<|assistant|>\n") && outline.take("{content}<|end|>\n");
+    return turns && outline.nothing_left() ? Recognised(format) : std::nullopt;
   }
+  format.skip_empty_system = contains(jinja, "'system' and message['content']");
   const bool user = outline.take("<|user|>\n{content}<|end|>\n");
   const bool assistant = outline.take("<|assistant|>\n{content}<|end|>\n");
   const bool system = outline.take("<|system|>\n{content}<|end|>\n");
@@ -175,18 +181,18 @@ constexpr std::array families{
              return Mistral{t, Mistral::System::first, "[INST] ", " [/INST]", " ", "", false};
            }},
     Family{"gemma", "<start_of_turn>", gemma, [](const ChatTokens& t) -> ChatFormat { return Gemma{t, true}; }},
-    Family{"phi3", "<|end|>", phi3, [](const ChatTokens& t) -> ChatFormat { return Phi3{t, false, true, false}; }},
+    Family{"phi3", "<|end|>", phi3, [](const ChatTokens& t) -> ChatFormat { return Phi3{t}; }},
     Family{"zephyr", "<|user|>", zephyr, [](const ChatTokens& t) -> ChatFormat { return Zephyr{t}; }},
     Family{"alpaca", "### Instruction:", alpaca, [](const ChatTokens& t) -> ChatFormat { return Alpaca{t}; }},
     Family{"qwen2", nullptr, nullptr,
-           [](const ChatTokens&) -> ChatFormat { return ChatMl{"You are a helpful assistant.", false, false, Opening::asked}; }},
+           [](const ChatTokens&) -> ChatFormat { return ChatMl{{}, "You are a helpful assistant."}; }},
     Family{"qwen2.5", nullptr, nullptr,
            [](const ChatTokens&) -> ChatFormat {
-             return ChatMl{"You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", false, false, Opening::asked};
+             return ChatMl{{}, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."};
            }},
     Family{"smollm2", nullptr, nullptr,
            [](const ChatTokens&) -> ChatFormat {
-             return ChatMl{"You are a helpful AI assistant named SmolLM, trained by Hugging Face", false, false, Opening::asked};
+             return ChatMl{{}, "You are a helpful AI assistant named SmolLM, trained by Hugging Face"};
            }},
 };
 

@@ -48,6 +48,7 @@ void strip_indent(std::string& text) {
 
 std::vector<Part> parts_of(std::string_view jinja) {
   std::vector<Part> parts;
+  if (jinja.ends_with('\n')) jinja.remove_suffix(1);  // Jinja drops one at the end
   std::size_t at = 0;
   bool strip_left = false;      // the tag before ended in "-}}" or the like
   bool drop_newline = false;    // the tag before was a block: trim_blocks
@@ -189,6 +190,7 @@ std::string jinja_outline(std::string_view jinja) {
     const std::string_view rest = stripped(std::string_view(part.content).substr(word.size()));
     if (word == "if" || word == "for" || word == "macro") {
       blocks.push_back({written, written && word != "macro" && !is_foreign(rest)});
+      if (blocks.back().written && contains(rest, "loop.last")) out += "{last}";
     } else if (word == "elif" && blocks.size() > 1) {
       blocks.back().written = blocks.back().outside && !is_foreign(rest);
     } else if (word == "else" && blocks.size() > 1) {
