@@ -31,6 +31,16 @@ void keep_of_column(std::span<const double> y, std::span<const double> low, std:
   kept.insert(kept.end(), column.begin(), column.end());
 }
 
+std::vector<std::size_t> one_a_cell(std::span<const double> x, std::span<const double> y, const std::vector<std::size_t>& from, double cell) {
+  const auto place = [&](double v) { return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(std::floor(v / cell), -1e9, 1e9))); };
+  std::vector<std::size_t> kept;
+  std::unordered_set<std::uint64_t> taken;
+  for (const std::size_t i : from) {
+    if (taken.insert((std::uint64_t{place(x[i])} << 32) | place(y[i])).second) kept.push_back(i);
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::vector<std::size_t> decimate_line(std::span<const double> y, std::span<const double> low, std::span<const double> high,
@@ -50,19 +60,18 @@ std::vector<std::size_t> decimate_line(std::span<const double> y, std::span<cons
 }
 
 std::vector<std::size_t> decimate_points(std::span<const double> x, std::span<const double> y, std::size_t limit) {
-  for (double cell = 0.5;; cell *= 2) {
-    std::vector<std::size_t> kept;
-    std::unordered_set<std::uint64_t> taken;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      if (!std::isfinite(x[i]) || !std::isfinite(y[i])) continue;
-      const auto column = static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(std::floor(x[i] / cell), -1e9, 1e9)));
-      const auto row = static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(std::floor(y[i] / cell), -1e9, 1e9)));
-      // A cloud that fits is drawn whole: only larger ones are thinned.
-      if (x.size() > limit && !taken.insert((std::uint64_t{column} << 32) | row).second) continue;
-      kept.push_back(i);
-    }
-    if (kept.size() <= limit || kept.size() <= 1 || cell > 1e6) return kept;
+  std::vector<std::size_t> all;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (std::isfinite(x[i]) && std::isfinite(y[i])) all.push_back(i);
   }
+  if (all.size() <= limit) return all;
+  std::vector<std::size_t> kept;
+  for (double cell = 1; kept.empty() || (kept.size() > std::max<std::size_t>(1, limit / 4) && cell < 1e7); cell *= 2) kept = one_a_cell(x, y, all, cell);
+  const std::size_t rest = limit > kept.size() ? limit - kept.size() : 0;
+  for (std::size_t n = 0; n < rest; ++n) kept.push_back(all[n * all.size() / rest]);
+  std::sort(kept.begin(), kept.end());
+  kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+  return kept;
 }
 
 }  // namespace kullback

@@ -75,6 +75,7 @@ std::string json_for_script(const Json& value) {
   replace_all(text, "<", "\\u003c");
   replace_all(text, ">", "\\u003e");
   replace_all(text, "&", "\\u0026");
+  replace_all(text, "\x7f", "\\u007f");  // the one control character that JSON does not escape by itself
   return text;
 }
 

@@ -112,10 +112,18 @@ std::string Writer::block(const Plots& plots) {
   for (const Plot& plot : plots.plots) {
     if (plots_.size() >= detail_.plots) break;
     ++shown;
-    const PlotSize wide{alone ? 860 : 550, alone ? 380 : 340, detail_.density};
-    const PlotSize narrow{360, 320, detail_.density};
-    result += fmt::format("<figure data-plot=\"{}\">{}{}</figure>", plots_.size(), with_class(svg(plot, wide), "wide"),
-                          with_class(svg(plot, narrow), "narrow"));
+    result += fmt::format("<figure data-plot=\"{}\">", plots_.size());
+    const auto add = [&](int width, int height, std::string_view name) {
+      result += with_class(svg(plot, {width, height, detail_.density}), name);
+    };
+    if (alone) {
+      add(1100, 420, "wide");
+      add(700, 380, "medium");
+    } else {
+      add(550, 340, "wide");
+    }
+    add(360, 320, "narrow");
+    result += "</figure>";
     Json json = plot_data(plot, detail_.points);
     for (std::size_t s = 0; s < plot.series.size(); ++s) {
       const auto place = plot.series[s].colour >= 0 ? static_cast<std::size_t>(plot.series[s].colour) : s;

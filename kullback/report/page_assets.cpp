@@ -18,10 +18,10 @@ header { background: var(--ground); border-bottom: 1px solid var(--rule); paddin
 h1 { font-size: 1.75rem; line-height: 1.2; margin: 0 0 6px; overflow-wrap: anywhere; }
 h2 { font-size: 1.25rem; margin: 36px 0 12px; }
 p { margin: 0 0 12px; max-width: 76ch; overflow-wrap: anywhere; }
-.muted { color: var(--dim); } .strong { font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); }
+.muted { color: var(--dim); } p.muted { font-size: .92rem; margin-bottom: 6px; max-width: 90ch; } .strong { font-weight: 600; } .good { color: var(--good); } .bad { color: var(--bad); }
 .summary { margin: 0 0 2px; color: var(--dim); }
 .warning { background: var(--warn); color: var(--warn-ink); border-radius: 8px; padding: 10px 14px; max-width: none; }
-.numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(215px, 1fr)); gap: 12px; margin: 20px 0 0; }
+.numbers { display: grid; grid-template-columns: repeat(auto-fill, minmax(215px, 1fr)); gap: 12px; margin: 20px 0 0; }
 .number { border: 1px solid var(--rule); border-radius: 10px; padding: 12px 16px; background: var(--page); }
 .number .label { color: var(--dim); font-size: .9rem; }
 .number .big { font-size: 1.7rem; font-weight: 650; line-height: 1.25; font-variant-numeric: tabular-nums; }
@@ -34,12 +34,10 @@ button { font: inherit; color: inherit; }
 .action { background: none; border: 1px solid var(--rule); border-radius: 8px; padding: 4px 12px; color: var(--accent); cursor: pointer; }
 .action:hover { background: var(--soft); }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 16px; margin: 0 0 16px; }
-.plots.alone { grid-template-columns: minmax(0, 920px); }
+.plots.alone { grid-template-columns: minmax(0, 1fr); }
 figure { margin: 0; background: var(--ground); border: 1px solid var(--rule); border-radius: 10px; overflow: hidden; position: relative; }
 svg.plot { display: block; width: 100%; height: auto; touch-action: pan-y; }
-svg.narrow { display: none; }
-@media (max-width: 560px) { svg.wide { display: none; } svg.narrow { display: block; } .wrap { padding: 0 14px; } h1 { font-size: 1.4rem; }
-  .numbers { grid-template-columns: 1fr 1fr; gap: 8px; } .number { padding: 10px 12px; } .number .big { font-size: 1.3rem; } .number .from { font-size: 1rem; } }
+svg.medium, svg.narrow { display: none; }
 svg.plot .ground { fill: var(--ground); } svg.plot .ink { fill: var(--ink); } svg.plot .dim { fill: var(--dim); }
 svg.plot .halo { stroke: var(--ground); } svg.plot .grid { stroke: var(--grid); } svg.plot .axis { stroke: var(--axis); }
 svg.plot .reference { stroke: var(--dim); } svg.plot .whisker { stroke: var(--ink); } svg.plot .cursor { stroke: var(--dim); stroke-width: 1; }
@@ -48,14 +46,14 @@ svg.plot .knob { stroke: var(--ground); stroke-width: 1.5; }
   font-size: .85rem; line-height: 1.4; max-width: 320px; box-shadow: 0 4px 16px rgb(0 0 0 / .18); font-variant-numeric: tabular-nums; }
 #tip .row { display: flex; gap: 8px; align-items: baseline; } #tip .row b { margin-left: auto; padding-left: 10px; }
 #tip i { width: 10px; height: 10px; border-radius: 3px; flex: none; }
-.table-wrap { overflow-x: auto; background: var(--ground); border: 1px solid var(--rule); border-radius: 10px; margin: 0 0 16px; }
+.table-wrap { overflow-x: auto; width: fit-content; min-width: min(100%, 440px); max-width: 100%; background: var(--ground); border: 1px solid var(--rule); border-radius: 10px; margin: 0 0 16px; }
 .table-wrap > p { padding: 8px 14px; margin: 0; }
 table { border-collapse: collapse; width: 100%; font-size: .95rem; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding: 10px 14px 4px; }
 th, td { padding: 7px 14px; border-top: 1px solid var(--rule); text-align: left; vertical-align: top; overflow-wrap: break-word; }
 thead th { border-top: 0; color: var(--dim); font-weight: 600; white-space: nowrap; }
 tbody tr:hover { background: var(--soft); }
-th.right, td.right { text-align: right; white-space: nowrap; } th.centre, td.centre { text-align: center; }
+th.right, td.right { text-align: right; white-space: nowrap; } .bounds { color: var(--dim); white-space: nowrap; } th.centre, td.centre { text-align: center; }
 th button { background: none; border: 0; padding: 0; font-weight: inherit; cursor: pointer; }
 th button::after { content: "\2195"; opacity: .35; padding-left: 5px; font-weight: 400; }
 th[aria-sort=ascending] button::after { content: "\2191"; opacity: 1; } th[aria-sort=descending] button::after { content: "\2193"; opacity: 1; }
@@ -67,7 +65,7 @@ th[aria-sort=ascending] button::after { content: "\2191"; opacity: 1; } th[aria-
 .text { white-space: pre-wrap; overflow-wrap: anywhere; overflow-y: auto; max-height: 320px; }
 .prompt .text { max-height: 200px; }
 .shaded { background: var(--ground); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 16px; margin: 0 0 16px; }
-.shaded h3 { margin: 0 0 6px; font-size: .95rem; }
+.shaded h3, .code h3 { margin: 0 0 6px; font-size: .95rem; }
 .shaded .text { max-height: 420px; line-height: 1.75; }
 .shaded .text span { background: rgb(var(--shade) / var(--v)); border-radius: 3px; padding: 2px 0; }
 .scale { display: inline-block; width: 90px; height: 10px; border-radius: 3px; background: linear-gradient(90deg, rgb(var(--shade) / 0), rgb(var(--shade) / .75)); }
@@ -76,6 +74,10 @@ summary { cursor: pointer; font-weight: 600; }
 pre { margin: 8px 0 2px; overflow: auto; max-height: 520px; font: .85rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }
 footer { color: var(--dim); font-size: .85rem; padding: 24px 0 40px; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+@media (max-width: 860px) { .alone svg.wide { display: none; } svg.medium { display: block; } }
+@media (max-width: 560px) { svg.wide, svg.medium { display: none !important; } svg.narrow { display: block; } .wrap { padding: 0 14px; } h1 { font-size: 1.4rem; }
+  .numbers { grid-template-columns: 1fr 1fr; gap: 8px; } .number { padding: 10px 12px; } .number .big { font-size: 1.3rem; } .number .from { font-size: 1rem; }
+  table { font-size: .84rem; } th, td { padding: 6px 7px; } td.right { white-space: normal; } }
 @media print { body { background: #fff; } .action, nav { display: none; } .text, pre { max-height: none; } figure, .sample, tr { break-inside: avoid; } }
 )css";
 }
@@ -119,7 +121,8 @@ std::string_view page_script() {
     const atX = scaleOf(svg.dataset.x, left, right);
     const atY = plot.y.categories ? scaleOf(svg.dataset.y, top, bottom) : scaleOf(svg.dataset.y, bottom, top);
     const series = plot.series.map((s, place) => ({ ...s, place, px: s.x.map(atX), py: s.y.map(atY) }));
-    const cloud = series.length > 0 && series.every(s => s.mark === 'points');
+    const cloud = series.some(s => s.mark === 'points');  // then only points are shown, not the lines that guide the eye
+    const pointed = cloud ? series.filter(s => s.mark === 'points') : series;
     const overlay = document.createElementNS(svgSpace, 'g');
     overlay.setAttribute('pointer-events', 'none');
     svg.append(overlay);
@@ -138,12 +141,11 @@ std::string_view page_script() {
       const box = svg.getBoundingClientRect(), zoom = svg.viewBox.baseVal.width / box.width;
       const x = (event.clientX - box.left) * zoom, y = (event.clientY - box.top) * zoom;
       if (x < left - 12 || x > right + 12 || y < top - 12 || y > bottom + 12) return hide();
-      let hits = series.map(s => nearest(s, x, y)).filter(hit => hit.i >= 0);
+      let hits = pointed.map(s => nearest(s, x, y)).filter(hit => hit.i >= 0);
       if (!hits.length) return hide();
       const least = Math.min(...hits.map(hit => hit.distance));
       if (cloud && least > 40) return hide();
-      hits = cloud ? [hits.find(hit => hit.distance === least)] : hits.filter(hit => hit.distance <= (hit.s.mark === 'points' ? 12 : least + 6));
-      if (!hits.length) return hide();
+      hits = cloud ? [hits.find(hit => hit.distance === least)] : hits.filter(hit => hit.distance <= least + 6);
 
       overlay.replaceChildren();
       const lead = hits.reduce((a, b) => (b.distance < a.distance ? b : a));
@@ -159,8 +161,9 @@ std::string_view page_script() {
       const place = sideways ? lead.s.y[lead.i] : lead.s.x[lead.i];
       const name = lead.s.labels && lead.s.labels[lead.i];
       if (name && !along.categories) tip.append(make('div', name, 'strong'));
-      let where = (along.title && !along.categories ? along.title + ' ' : '') + (along.categories ? named(along, place) : withUnit(number(place), along));
+      let where = named(along, place);
       if (lead.s.x_low) where += ` [${number(lead.s.x_low[lead.i])}, ${number(lead.s.x_high[lead.i])}]`;
+      if (!along.categories) where = (along.title ? along.title + ' ' : '') + withUnit(where, along);
       tip.append(make('div', where, 'muted'));
       for (const { s, i } of hits) {
         const row = make('div', undefined, 'row'), swatch = make('i');

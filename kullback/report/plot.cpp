@@ -1,6 +1,7 @@
 #include "kullback/report/plot.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <stdexcept>
 
@@ -22,6 +23,16 @@ const std::vector<PlotColour>& plot_palette() {
 }
 
 namespace detail {
+namespace {
+
+// As short as five digits allow: a hover is not a column of numbers.
+std::string short_text(const Interval& interval) {
+  if (!std::isfinite(interval.value)) return number_text(interval.value);
+  const std::string text = fmt::format("{:.5g}", interval.value);
+  return interval.has_bounds() ? fmt::format("{} [{:.5g}, {:.5g}]", text, interval.low, interval.high) : text;
+}
+
+}  // namespace
 
 std::string axis_text(const Axis& axis) {
   if (axis.unit.empty()) return axis.title;
@@ -44,7 +55,7 @@ bool shows(double value, Scale scale) { return std::isfinite(value) && (scale ==
 std::string point_text(const Plot& plot, const Series& series, std::size_t i) {
   const auto name_of = [](const Axis& axis, double value) {
     const auto n = static_cast<std::size_t>(std::max(0.0, std::round(value)));
-    return n < axis.categories.size() ? axis.categories[n] : number_text(value, significant(6));
+    return n < axis.categories.size() ? axis.categories[n] : short_text({value});
   };
   const auto with_unit = [](const std::string& text, const Axis& axis) { return axis.unit.empty() ? text : text + " " + axis.unit; };
   const auto bounds = [&](const std::vector<double>& low, const std::vector<double>& high) {
@@ -63,9 +74,9 @@ std::string point_text(const Plot& plot, const Series& series, std::size_t i) {
   std::string text = series.name;
   if (!series.labels.empty() && !series.labels[i].empty()) text += (text.empty() ? "" : ", ") + series.labels[i];
   if (!text.empty()) text += "\n";
-  const std::string place = along.categories.empty() ? number_text(x, significant(5)) : name_of(along, x.value);
+  const std::string place = along.categories.empty() ? short_text(x) : name_of(along, x.value);
   text += fmt::format("{}{}\n", along.title.empty() ? "" : along.title + ": ", with_unit(place, along));
-  text += fmt::format("{}{}", value.title.empty() ? "" : value.title + ": ", with_unit(number_text(y, significant(5)), value));
+  text += fmt::format("{}{}", value.title.empty() ? "" : value.title + ": ", with_unit(short_text(y), value));
   return text;
 }
 
@@ -96,7 +107,10 @@ Json axis_data(const Axis& axis) {
 // Seven significant digits are more than a plot can show, and halve the size of a page.
 double rounded(double value) {
   if (!std::isfinite(value)) return value;
-  return std::stod(fmt::format("{:.7g}", value));
+  const std::string text = fmt::format("{:.7g}", value);
+  double result = value;  // stays where the text is out of range, as denormals are
+  std::from_chars(text.data(), text.data() + text.size(), result);
+  return result;
 }
 
 Json numbers(const std::vector<double>& values, const std::vector<std::size_t>& kept) {

@@ -16,6 +16,7 @@ constexpr double points_in_cloud = 2500;
 
 double to_pixels(double value, const Range& range, Scale scale, double from, double to) {
   if (!shows(value, scale)) return std::nan("");
+  value = std::clamp(value, -1e300, 1e300);  // as axis_range does
   const double share = scale == Scale::linear ? (value - range.low) / (range.high - range.low)
                                               : std::log(value / range.low) / std::log(range.high / range.low);
   return std::clamp(from + share * (to - from), -1e5, 1e5);
@@ -166,28 +167,48 @@ struct NamePlacer {
   }
 };
 
-void draw_points(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& frame, NamePlacer& names) {
-  const Series& series = plot.series[s];
-  const Colour colour = colour_of(plot, s);
+// The points that are drawn, in pixels.
+std::vector<Pixel> cloud_of(const Series& series, const Frame& frame) {
   std::vector<double> x(series.x.size()), y(series.x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
     x[i] = frame.at_x(series.x[i]);
     y[i] = frame.at_y(series.y[i]);
   }
-  const auto kept = decimate_points(x, y, static_cast<std::size_t>(std::max(100.0, points_in_cloud * std::min(1.0, frame.density))));
-  const bool crowd = kept.size() > 300;
+  std::vector<Pixel> cloud;
+  const double limit = std::max(100.0, points_in_cloud * std::min(1.0, frame.density));
+  for (const std::size_t i : decimate_points(x, y, static_cast<std::size_t>(limit))) cloud.push_back({x[i], y[i], i});
+  return cloud;
+}
+
+void draw_points(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& frame) {
+  const Series& series = plot.series[s];
+  const Colour colour = colour_of(plot, s);
+  const auto cloud = cloud_of(series, frame);
+  const bool crowd = cloud.size() > 300;
   std::string bars, dots;
-  for (const std::size_t i : kept) {
-    if (!series.low.empty()) bars += error_bar(x[i], frame.at_y(series.low[i]), x[i], frame.at_y(series.high[i]));
-    if (!series.x_low.empty()) bars += error_bar(frame.at_x(series.x_low[i]), y[i], frame.at_x(series.x_high[i]), y[i]);
-    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", x[i], y[i], crowd ? 1.6 : 4.5,
-                        kept.size() <= 4 * points_with_title ? title_of(plot, series, i) : "");
+  for (const Pixel& p : cloud) {
+    const std::size_t i = p.index;
+    if (!series.low.empty()) bars += error_bar(p.x, frame.at_y(series.low[i]), p.x, frame.at_y(series.high[i]));
+    if (!series.x_low.empty()) bars += error_bar(frame.at_x(series.x_low[i]), p.y, frame.at_x(series.x_high[i]), p.y);
+    dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", p.x, p.y, crowd ? 1.6 : 4.5,
+                        cloud.size() <= 4 * points_with_title ? title_of(plot, series, i) : "");
   }
   if (!bars.empty()) canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"1.3\" stroke-opacity=\"0.7\"/>", bars, colour.stroke()));
   canvas.add(fmt::format("<g {} fill-opacity=\"{}\">{}</g>", colour.fill(), crowd ? 0.6 : 0.9, dots));
-  if (!series.show_labels || series.labels.empty()) return;
-  for (const std::size_t i : kept) names.taken.push_back({x[i] - 5, y[i] - 5, x[i] + 5, y[i] + 5});
-  for (const std::size_t i : kept) names.place(canvas, frame, {x[i], y[i], i}, series.labels[i]);
+}
+
+// After all series, so that no mark hides a name.
+void draw_names(Canvas& canvas, const Plot& plot, const Frame& frame) {
+  NamePlacer names;
+  std::vector<std::vector<Pixel>> clouds;
+  for (const Series& series : plot.series) {
+    clouds.push_back(series.mark == Mark::points ? cloud_of(series, frame) : std::vector<Pixel>{});
+    for (const Pixel& p : clouds.back()) names.taken.push_back({p.x - 5, p.y - 5, p.x + 5, p.y + 5});
+  }
+  for (std::size_t s = 0; s < clouds.size(); ++s) {
+    if (!plot.series[s].show_labels || plot.series[s].labels.empty()) continue;
+    for (const Pixel& p : clouds[s]) names.place(canvas, frame, p, clean_utf8(plot.series[s].labels[p.index]));
+  }
 }
 
 // The room between neighbouring bars, in the units of their axis.
@@ -250,16 +271,17 @@ std::size_t Frame::columns() const { return static_cast<std::size_t>(std::max(8.
 std::size_t Frame::rows() const { return static_cast<std::size_t>(std::max(8.0, density * (bottom - top))); }
 
 void draw_series(Canvas& canvas, const Plot& plot, const Frame& frame) {
-  NamePlacer names;
   for (std::size_t s = 0; s < plot.series.size(); ++s) {
     switch (plot.series[s].mark) {
       case Mark::line:
       case Mark::step: draw_line(canvas, plot, s, frame); break;
-      case Mark::points: draw_points(canvas, plot, s, frame, names); break;
+      case Mark::points: draw_points(canvas, plot, s, frame); break;
       case Mark::bars:
       case Mark::horizontal_bars: draw_bars(canvas, plot, s, frame); break;
     }
   }
+  const bool named = std::any_of(plot.series.begin(), plot.series.end(), [](const Series& s) { return s.mark == Mark::points && s.show_labels; });
+  if (named) draw_names(canvas, plot, frame);
 }
 
 void draw_legend_mark(Canvas& canvas, const Plot& plot, std::size_t s, double x, double y) {

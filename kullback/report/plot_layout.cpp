@@ -118,6 +118,15 @@ std::vector<std::string> wrapped(const std::string& text, double width, double s
   return lines;
 }
 
+// Title and unit on one line where they fit, else on two.
+std::vector<std::string> side_title(const Axis& axis, double room) {
+  const auto whole = wrapped(detail::axis_text(axis), room, Canvas::font, 2);
+  if (whole.size() < 2 || axis.unit.empty() || axis.title.empty()) return whole;
+  auto title = wrapped(axis.title, room, Canvas::font, 1), unit = wrapped("(" + axis.unit + ")", room, Canvas::font, 1);
+  title.insert(title.end(), unit.begin(), unit.end());
+  return title;
+}
+
 // Draws title, note and legend from the top down; returns where the frame may begin.
 double draw_head(Canvas& canvas, const Plot& plot, int width) {
   const double room = width - 24;
@@ -145,8 +154,16 @@ double draw_head(Canvas& canvas, const Plot& plot, int width) {
   return y + 14;
 }
 
-std::vector<Tick> ticks_of(const Axis& axis, const Range& range, int wanted) {
-  if (axis.categories.empty()) return axis_ticks(range, axis.scale, wanted);
+bool is_whole(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return !std::isfinite(v) || v == std::floor(v); });
+}
+
+std::vector<Tick> ticks_of(const Plot& plot, bool x, const Range& range, int wanted) {
+  const Axis& axis = x ? plot.x : plot.y;
+  if (axis.categories.empty()) {
+    const bool whole = std::all_of(plot.series.begin(), plot.series.end(), [&](const Series& s) { return is_whole(x ? s.x : s.y); });
+    return axis_ticks(range, axis.scale, wanted, whole);
+  }
   std::vector<Tick> ticks;
   for (std::size_t i = 0; i < axis.categories.size(); ++i) ticks.push_back({static_cast<double>(i), clean_utf8(axis.categories[i])});
   return ticks;
@@ -233,12 +250,12 @@ std::string svg(const Plot& plot, PlotSize size) {
 
   frame.top = draw_head(canvas, plot, size.width);
   frame.bottom = size.height - (plot.x.title.empty() && plot.x.unit.empty() ? 28 : 48);
-  auto y_ticks = ticks_of(plot.y, frame.y, std::max(2, static_cast<int>((frame.bottom - frame.top) / 45)));
+  auto y_ticks = ticks_of(plot, false, frame.y, std::max(2, static_cast<int>((frame.bottom - frame.top) / 45)));
   clip_labels(y_ticks, 0.36 * size.width);
-  const std::string y_title = detail::axis_text(plot.y);
-  frame.left = 14 + (y_title.empty() ? 0 : 18) + widest(y_ticks) + 6;
+  const auto y_title = side_title(plot.y, frame.bottom - frame.top + 24);
+  frame.left = 14 + 17 * static_cast<double>(y_title.size()) + widest(y_ticks) + 6;
   frame.right = size.width - 18;
-  auto x_ticks = ticks_of(plot.x, frame.x, std::max(2, static_cast<int>((frame.right - frame.left) / 75)));
+  auto x_ticks = ticks_of(plot, true, frame.x, std::max(2, static_cast<int>((frame.right - frame.left) / 75)));
   const double slot = (frame.right - frame.left) / std::max<double>(1, static_cast<double>(x_ticks.size()));
   const bool turned = !plot.x.categories.empty() && widest(x_ticks) + 8 > slot;
   if (turned) {
@@ -268,9 +285,9 @@ std::string svg(const Plot& plot, PlotSize size) {
     draw_references(canvas, plot, frame);
   }
   canvas.text((frame.left + frame.right) / 2, size.height - 10, detail::axis_text(plot.x), {.anchor = "middle"});
-  if (!y_title.empty()) {
-    const auto columns = static_cast<std::size_t>((frame.bottom - frame.top + 30) / (0.56 * Canvas::font));
-    canvas.text(18, (frame.top + frame.bottom) / 2, clip_to_width(y_title, columns), {.anchor = "middle", .turned = -90});
+  for (std::size_t i = 0; i < y_title.size(); ++i) {
+    const double x = 18 + 16 * static_cast<double>(i);
+    canvas.text(x, (frame.top + frame.bottom) / 2, y_title[i], {.anchor = "middle", .turned = -90});
   }
   return document(plot, size, frame, canvas.markup());
 }

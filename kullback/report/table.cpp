@@ -115,6 +115,15 @@ std::string sort_value(const Cell& cell) {
                     cell.value);
 }
 
+// The bounds apart, so that a narrow screen can put them on a line of their own.
+std::string html_text(const Cell& cell, const NumberFormat& format) {
+  const auto* interval = std::get_if<Interval>(&cell.value);
+  const std::string text = cell_text(cell, format);
+  const std::size_t bounds = interval == nullptr ? std::string::npos : text.find(" [");
+  if (bounds == std::string::npos) return escape_html(text);
+  return fmt::format("{} <span class=\"bounds\">{}</span>", escape_html(text.substr(0, bounds)), escape_html(text.substr(bounds + 1)));
+}
+
 Json json_value(const Cell& cell) {
   return std::visit(Overloaded{[](std::monostate) { return Json(nullptr); }, [](const std::string& v) { return Json(clean_utf8(v)); },
                                [](const Interval& v) { return Json{{"value", v.value}, {"low", v.low}, {"high", v.high}}; },
@@ -219,7 +228,7 @@ std::string table_html(const Table& table, std::size_t row_limit) {
     for (std::size_t c = 0; c < table.columns.size(); ++c) {
       const Cell& cell = cell_at(table.rows[r], c);
       result += fmt::format("<td class=\"{}{}\"{}>{}</td>", html_class(table.columns[c].align), html_class(cell.tone), sort_value(cell),
-                            escape_html(cell_text(cell, table.columns[c].format)));
+                            html_text(cell, table.columns[c].format));
     }
     result += "</tr>";
   }

@@ -55,16 +55,16 @@ Notation notation_for(double largest, double step) {
     return {std::pow(10.0, exponent), "×10" + superscript(exponent)};
   }
   // 10 000 and 10 500 stay readable as 10k and 10.5k; beyond two decimals the plain number is clearer.
-  const auto fits = [&](double factor) { return largest >= 10 * factor && decimals_for(step / factor) <= 2; };
+  const auto fits = [&](double factor) { return largest >= factor && decimals_for(step / factor) <= 2; };
   if (fits(1e9)) return {1e9, "G"};
   if (fits(1e6)) return {1e6, "M"};
-  if (fits(1e3)) return {1e3, "k"};
+  if (largest >= 1e4 && fits(1e3)) return {1e3, "k"};
   return {};
 }
 
-std::vector<Tick> linear_ticks(const Range& range, int wanted) {
-  const double length = range.high - range.low;
-  const double step = round_step(length / std::max(1, wanted));
+std::vector<Tick> linear_ticks(const Range& range, int wanted, bool whole) {
+  const double length = range.high - range.low, rough = round_step(length / std::max(1, wanted));
+  const double step = !whole ? rough : rough < 1 ? 1 : rough == 2.5 ? 5 : rough;
   const double first = std::ceil(range.low / step - 1e-6);
   const double last = std::floor(range.high / step + 1e-6);
   const Notation notation = notation_for(std::max(std::abs(first), std::abs(last)) * step, step);
@@ -99,7 +99,7 @@ std::vector<Tick> logarithmic_ticks(const Range& range, int wanted) {
       if (std::log10(value) >= low - 1e-9 && std::log10(value) <= high + 1e-9) ticks.push_back({value, power_label(factor, exponent)});
     }
   }
-  return ticks.size() >= 3 ? ticks : linear_ticks(range, wanted);
+  return ticks.size() >= 3 ? ticks : linear_ticks(range, wanted, false);
 }
 
 Range with_room(double low, double high) {
@@ -131,8 +131,8 @@ Range axis_range(double low, double high, Scale scale, double padding) {
   return {range.low - room, range.high + room};
 }
 
-std::vector<Tick> axis_ticks(const Range& range, Scale scale, int wanted) {
-  return scale == Scale::logarithmic ? logarithmic_ticks(range, wanted) : linear_ticks(range, wanted);
+std::vector<Tick> axis_ticks(const Range& range, Scale scale, int wanted, bool whole) {
+  return scale == Scale::logarithmic ? logarithmic_ticks(range, wanted) : linear_ticks(range, wanted, whole);
 }
 
 }  // namespace kullback
