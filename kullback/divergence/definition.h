@@ -33,6 +33,7 @@ PlainRow plain_cauchy_schwarz();
 PlainRow plain_density_power(double beta);
 PlainRow plain_gamma(double gamma);
 PlainRow plain_bregman(Potential potential);
+PlainRow plain_itakura_saito();
 PlainRow plain_line(std::vector<double> positions);  // empty: 0, 1, 2, ...
 
 /// The value of a term from its sums, limits included; +inf where the mathematics says so. Never negative.

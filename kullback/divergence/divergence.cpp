@@ -54,14 +54,6 @@ constexpr Range kOpenUnit{0, 1, true, true};
 constexpr Range kUnit{0, 1};
 constexpr Range kPositive{0, kInfinity, true, true};
 
-Potential potential_named(const std::string& name) {
-  if (name == "squared") return {[](double x) { return x * x; }, [](double x) { return 2 * x; }, [](double) { return 2.0; }};
-  if (name == "negative-entropy") {
-    return {[](double x) { return x == 0 ? 0 : x * std::log(x) - x; }, [](double x) { return std::log(x); }, [](double x) { return 1 / x; }};
-  }
-  return {[](double x) { return -std::log(x); }, [](double x) { return -1 / x; }, [](double x) { return 1 / (x * x); }};
-}
-
 /// A family of divergences: how its name, its parameter and its making are declared.
 struct Family {
   std::string name;
@@ -158,7 +150,18 @@ Divergence make_bregman(const std::string& potential) {
   if (!std::ranges::count(kPotentials, potential)) {
     fail("bregman: no potential is named '{}'{}; there are {}", potential, suggestion(potential, kPotentials), listing(kPotentials));
   }
-  Definition definition = from_plain(detail::plain_bregman(potential_named(potential)), "Bregman's divergence of the potential " + potential);
+  const std::string what = "Bregman's divergence of the potential " + potential;
+  Definition definition;
+  if (potential == "squared") {
+    definition = from_plain(detail::plain_bregman({[](double x) { return x * x; }, [](double x) { return 2 * x; }, [](double) { return 2.0; }}),
+                            what + ": sum (p - q)^2");
+  } else if (potential == "itakura-saito") {
+    definition = from_plain(detail::plain_itakura_saito(), what + ": sum p/q - ln(p/q) - 1");
+  } else {
+    definition = from_generator(detail::symmetric_generator(1, 0), "");
+    definition.generator.reset();
+    definition.description = what + ": KL(p||q)";
+  }
   return finished(std::move(definition), "bregman:" + potential);
 }
 

@@ -49,7 +49,7 @@ double lambert_of_exp(double y) {
 }
 
 Term term(Term::Kind kind, double first, double second, double scale, const Generator& g, double slope_at_one) {
-  return {kind, first, second, scale, g.at_zero / scale, g.slope_at_infinity / scale, slope_at_one};
+  return {kind, first, second, scale, g.at_zero / scale + slope_at_one, g.slope_at_infinity / scale - slope_at_one};
 }
 
 /// The same divergence with its laws exchanged: u f(1/u).

@@ -68,9 +68,9 @@ bool wants(const Tensor& t) { return t.defined() && t.requires_grad(); }
 /// Statistics whose upstream is not known yet. Where the head is frozen, the walk keeps each statistic's own gradient of
 /// the hidden states, which the upstream then scales; else the backward pass walks again.
 struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
-  static variable_list forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& bias,
-                               std::shared_ptr<Walked> walked, bool keep_basis) {
-    context->save_for_backward({hidden, weight, bias});
+  static variable_list forward(AutogradContext* context, const Tensor& hidden, const std::optional<Tensor>& weight,
+                               const std::optional<Tensor>& bias, std::shared_ptr<Walked> walked, bool keep_basis) {
+    context->save_for_backward({hidden, weight.value_or(Tensor()), bias.value_or(Tensor())});
     context->saved_data["walked"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(walked));
     HeadWalk& walk = walked->walk;
     const HeadRequest& request = walk.request();
@@ -123,8 +123,10 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
     rows.weight = weight;
     rows.bias = bias;
     rows.vocabulary = walk.vocabulary();
-    HeadGradients g = room_for_gradients(walk, rows, context->needs_input_grad(0), weight.defined() && context->needs_input_grad(1),
-                                         bias.defined() && context->needs_input_grad(2));
+    // Only the tensors there are have an edge of the graph.
+    const bool of_weight = weight.defined() && context->needs_input_grad(1);
+    const bool of_bias = bias.defined() && context->needs_input_grad(2);
+    HeadGradients g = room_for_gradients(walk, rows, context->needs_input_grad(0), of_weight, of_bias);
     walked.walk.gradients(walked.states, up, g);
     return {as_type(g.hidden, hidden.scalar_type()), g.weight, bias.defined() ? as_type(g.bias, bias.scalar_type()) : Tensor(), {}, {}};
   }
@@ -137,12 +139,11 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
 
 /// A loss whose gradient is already made: the backward pass only scales it.
 struct LossFunction : torch::autograd::Function<LossFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight, const Tensor& bias,
-                        const Tensor& loss, std::shared_ptr<Walked> walked) {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const std::optional<Tensor>&,
+                        const std::optional<Tensor>& bias, const Tensor& loss, std::shared_ptr<Walked> walked) {
     context->saved_data["walked"] = c10::IValue::make_capsule(c10::make_intrusive<StatisticsFunction::Holder>(walked));
     context->saved_data["hidden_type"] = static_cast<int64_t>(hidden.scalar_type());
-    if (bias.defined()) context->saved_data["bias_type"] = static_cast<int64_t>(bias.scalar_type());
-    (void)weight;
+    if (bias) context->saved_data["bias_type"] = static_cast<int64_t>(bias->scalar_type());
     return loss.clone();
   }
 
@@ -168,6 +169,8 @@ HeadStatistics in_places(const HeadStatistics& shape, const variable_list& value
   return out;
 }
 
+std::optional<Tensor> if_defined(const Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; }
+
 /// The inputs of a walk may not carry gradients of their own: what it makes goes through the functions above.
 Rows detached(Rows rows) {
   for (Tensor* t : {&rows.hidden, &rows.weight, &rows.bias}) {
@@ -191,7 +194,7 @@ HeadStatistics statistics(const Rows& policy, std::optional<Rows> reference, con
     for_differentiable(s, [&](Tensor& t) { t = t.to(walk.computing_type()); });
     return s;
   }
-  const variable_list values = StatisticsFunction::apply(policy.hidden, policy.weight, policy.bias, walked, keep_basis);
+  const variable_list values = StatisticsFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), walked, keep_basis);
   return in_places(walked->shape, values);
 }
 
@@ -228,7 +231,7 @@ HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadReque
     for_differentiable(result.statistics, [&](Tensor& t) { t = t.to(walk.computing_type()); });
     total = total.to(walk.computing_type());
   }
-  result.loss = differentiate ? LossFunction::apply(policy.hidden, policy.weight, policy.bias, total, walked) : total;
+  result.loss = differentiate ? LossFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), total, walked) : total;
   return result;
 }
 

@@ -27,10 +27,14 @@ void top_of_row(const T* row, int64_t size, int64_t k, int64_t* ids) {
   std::sort_heap(ids, ids + k, better);
 }
 
+/// ln of the row's law in float64 throughout.
 template <class T>
 std::vector<double> log_law(const T* row, int64_t size, const Normaliser& normaliser) {
-  std::vector<double> out(static_cast<size_t>(size));
-  for (int64_t j = 0; j < size; ++j) out[j] = (static_cast<double>(row[j]) - normaliser.max) - normaliser.log_sum;
+  std::vector<double> out(row, row + size);
+  double sum = 0;
+  for (double& x : out) sum += std::exp(x -= normaliser.max);
+  const double log_sum = std::log(sum);
+  for (double& x : out) x -= log_sum;
   return out;
 }
 
@@ -55,6 +59,10 @@ void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& reque
   if (const auto& term = d.divergence.definition().term(d.direction)) {
     const TermSums sums = term_kernels<T>().sums(*term, pair_of(row, states), 0, row.vocabulary);
     state.value[row.token] = term_value(*term, sums);
+    // Where ratios are this large, rounding of the logits' differences in float32 would show.
+    if (term->kind == Term::Kind::alpha && state.value[row.token] > 1e4) {
+      state.value[row.token] = plain_divergence(d, row, states, {});
+    }
     state.basis[row.token] = sums.basis * term->scale;
   } else if (std::isnan(states.policy[row.token].sum) || std::isnan(states.reference[row.token].sum)) {
     state.value[row.token] = std::numeric_limits<double>::quiet_NaN();

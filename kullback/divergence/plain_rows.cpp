@@ -148,6 +148,22 @@ PlainRow plain_bregman(Potential phi) {
   };
 }
 
+PlainRow plain_itakura_saito() {
+  return [](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+    double sum = 0;
+    for (size_t i = 0; i < log_p.size(); ++i) {
+      // In logarithms: neither law need be held by a float64.
+      const bool neither = log_p[i] == -kInfinity && log_q[i] == -kInfinity;
+      const double x = neither ? 0 : log_p[i] - log_q[i];
+      sum += std::isinf(x) ? kInfinity : std::expm1(x) - x;
+      const double slope = std::isinf(x) ? 0 : std::expm1(x);
+      if (!of_p.empty()) of_p[i] = slope;
+      if (!of_q.empty()) of_q[i] = -slope;
+    }
+    return std::isnan(sum) ? sum : std::max(0.0, sum);
+  };
+}
+
 PlainRow plain_line(std::vector<double> positions) {
   std::vector<size_t> order(positions.size());
   std::iota(order.begin(), order.end(), size_t{0});

@@ -48,22 +48,22 @@ struct LawKernels {
 template <class T>
 const LawKernels<T>& law_kernels();
 
-/// An f-divergence D_f(p||q) with a closed form in vector code; q is the policy's law.
+/// An f-divergence D_f(p||q) with a closed form in vector code; q is the policy's law. It is summed as q h(u), u = p/q, with
+/// h(u) = f(u) - f'(1)(u - 1): the same divergence, but no error of a normaliser shows, and its gradient is small where the
+/// laws are close.
 struct Term {
   enum class Kind { kl, symmetric, js, skew_kl, skew_reverse_kl, total_variation, hellinger, le_cam, alpha };
   Kind kind = Kind::kl;
   double first = 0;   // symmetric: weight of KL(p||q); js: weight of p; skew, alpha: alpha
   double second = 0;  // symmetric: weight of KL(q||p)
   double scale = 1;   // what value and gradient are multiplied by
-  // Limits of f as the sums use it, before `scale`.
-  double at_zero = 0;            // f(0)
-  double slope_at_infinity = 0;  // lim f(u) / u
-  double slope_at_one = 0;       // f'(1), 0 where f has a kink
+  double at_zero = 0;            // h(0), before `scale`
+  double slope_at_infinity = 0;  // lim h(u) / u, before `scale`
 };
 
 /// Sums over the tokens that both laws hold, and the mass of those that only one holds.
 struct TermSums {
-  double value = 0;           // sum q f(p/q)
+  double value = 0;           // sum q h(p/q)
   double basis = 0;           // sum of G, see TermKernels::gradient
   double policy_only = 0;     // sum q where p = 0
   double reference_only = 0;  // sum p where q = 0
@@ -82,9 +82,8 @@ struct RowPair {
 template <class T>
 struct TermKernels {
   TermSums (*sums)(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last);
-  /// out[j] (+)= weight G_j + constant q_j; out[0] belongs to j = first. G_j = q_j (h - u h')(u_j), with
-  /// h(u) = f(u) - f'(1)(u - 1): as f itself but without the part that the softmax's own gradient removes, so that G is
-  /// small where the laws are close. Returns the sums of what it walked.
+  /// out[j] (+)= weight G_j + constant q_j; out[0] belongs to j = first. G_j = q_j (h - u h')(u_j), which the
+  /// softmax's own gradient turns into G_j - q_j sum_k G_k. Returns the sums of what it walked.
   TermSums (*gradient)(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, double weight,
                        double constant, bool add, T* out);
 };

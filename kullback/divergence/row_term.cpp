@@ -30,8 +30,7 @@ void WalkRange(const Term& term, const RowPair<T>& rows, int64_t first, int64_t 
   const auto by = Constant(d, weight * term.scale);
   const auto law = Constant(d, constant);
   // G of a token that only the policy holds is q h(0); an infinite divergence has no gradient, and gets none.
-  const double alone = term.at_zero + term.slope_at_one;
-  const auto of_alone = Constant(d, std::isfinite(alone) ? alone : 0);
+  const auto of_alone = Constant(d, std::isfinite(term.at_zero) ? term.at_zero : 0);
   auto values = zero;
   auto bases = zero;
   auto policy_only = zero;

@@ -104,23 +104,26 @@ struct Parameters {
   HWY_INLINE Parameters(D d, const Term& t) : first(Constant(d, t.first)), second(Constant(d, t.second)) {}
 };
 
-/// value = q f(u) and basis = G of TermKernels::gradient, for one vector of tokens that both laws hold.
+/// value = q h(u) and basis = G of TermKernels::gradient, for one vector of tokens that both laws hold.
 template <Kind kind, class D, class V = hn::Vec<D>>
 HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameters, const Tokens<D>& t, V& value, V& basis) {
   using hn::Add, hn::IfThenElse, hn::Mul, hn::MulAdd, hn::Neg, hn::NegMulAdd, hn::Sub;
   const V one = Constant(d, 1);
 
-  if constexpr (kind == Kind::kl) {
+  if constexpr (kind == Kind::kl || kind == Kind::symmetric) {
     const V p = Mul(hn::Exp(d, t.reference), s.reference);
     const V q = Mul(hn::Exp(d, t.policy), s.policy);
-    value = Mul(p, t.log_ratio);
-    basis = Sub(q, p);
-  } else if constexpr (kind == Kind::symmetric) {
-    const V p = Mul(Mul(hn::Exp(d, t.reference), s.reference), parameters.first);
-    const V q = Mul(hn::Exp(d, t.policy), s.policy);
-    const V reverse = Mul(Mul(q, parameters.second), t.log_ratio);
-    value = Sub(Mul(p, t.log_ratio), reverse);
-    basis = Sub(hn::MulSub(q, parameters.first, p), reverse);
+    const V near = Mul(p, ExpMinusOneNearZero(d, Neg(t.log_ratio)));
+    const V less = IfThenElse(hn::Lt(hn::Abs(t.log_ratio), Constant(d, 0.35)), near, Sub(q, p));  // q - p
+    if constexpr (kind == Kind::kl) {
+      value = MulAdd(p, t.log_ratio, less);
+      basis = less;
+    } else {
+      const V forward = Mul(parameters.first, less);
+      const V reverse = Mul(Mul(q, parameters.second), t.log_ratio);
+      basis = Sub(forward, reverse);
+      value = MulAdd(Mul(p, parameters.first), t.log_ratio, NegMulAdd(parameters.second, less, basis));
+    }
   } else if constexpr (kind == Kind::total_variation) {
     const Ratio<D> r(d, s, t);
     V ratio, difference;
@@ -172,16 +175,18 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     const V p = Mul(r.larger, IfThenElse(r.reference_larger, one, ratio));
     const V of_p = Sub(hn::Min(t.log_ratio, hn::Zero(d)), log_mixture);       // ln p - ln m
     const V of_q = Sub(Neg(hn::Max(t.log_ratio, hn::Zero(d))), log_mixture);  // ln q - ln m
-    const V gap = hn::Div(IfThenElse(r.reference_larger, Neg(difference), difference), Add(one, part));  // (p - q) / m
+    const V signed_difference = IfThenElse(r.reference_larger, Neg(difference), difference);  // (p - q) / max(p, q)
+    const V gap = hn::Div(signed_difference, Add(one, part));                                 // (p - q) / m
     if constexpr (kind == Kind::js) {
       basis = Mul(Mul(v, q), of_q);
       value = MulAdd(Mul(w, p), of_p, basis);
     } else if constexpr (kind == Kind::skew_kl) {
-      value = Mul(p, of_p);
+      value = NegMulAdd(Mul(v, r.larger), signed_difference, Mul(p, of_p));
       basis = Neg(Mul(Mul(v, v), Mul(q, gap)));
     } else {
-      value = Mul(q, of_q);
-      basis = MulAdd(Mul(Mul(v, w), q), gap, value);
+      const V reverse = Mul(q, of_q);
+      value = MulAdd(Mul(w, r.larger), signed_difference, reverse);
+      basis = MulAdd(Mul(Mul(v, w), q), gap, reverse);
     }
   }
 }
