@@ -62,7 +62,7 @@ void read_jsonl(const std::filesystem::path& path, const std::function<void(std:
     } catch (const nlohmann::json::exception& error) {
       fail("{}: line {}: not JSON: {}", path.string(), line, reason(error));
     }
-    if (!parsed.is_object()) fail("{}: line {}: a {}, not a JSON object", path.string(), line, parsed.type_name());
+    if (!parsed.is_object()) fail("{}: line {}: not a JSON object but of type {}", path.string(), line, parsed.type_name());
     use(line, std::move(parsed));
   }
   if (file.bad()) fail("{}: cannot be read: {}", path.string(), std::strerror(errno));
