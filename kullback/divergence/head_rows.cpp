@@ -52,6 +52,17 @@ double plain_divergence(const RowDivergence& d, const Row<T>& row, const RowStat
   return d.direction == Direction::from_policy ? plain(policy, reference, slopes, {}) : plain(reference, policy, {}, slopes);
 }
 
+/// A term's value with the rows taken to float64 first.
+template <class T>
+double value_in_float64(const Term& term, const Row<T>& row) {
+  std::vector<double> policy(row.policy, row.policy + row.vocabulary), reference(row.reference, row.reference + row.vocabulary);
+  const auto law = [&](std::vector<double>& logits) {
+    return law_kernels<double>().summarise(logits.data(), row.vocabulary, {}, false, nullptr).normaliser;
+  };
+  const RowPair<double> rows{policy.data(), reference.data(), law(policy), law(reference)};
+  return term_value(term, term_kernels<double>().sums(term, rows, 0, row.vocabulary));
+}
+
 template <class T>
 void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& request, RowStates& states) {
   const RowDivergence& d = request.divergences[which];
@@ -61,7 +72,7 @@ void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& reque
     state.value[row.token] = term_value(*term, sums);
     // Where ratios are this large, rounding of the logits' differences in float32 would show.
     if (term->kind == Term::Kind::alpha && state.value[row.token] > 1e4) {
-      state.value[row.token] = plain_divergence(d, row, states, {});
+      state.value[row.token] = value_in_float64(*term, row);
     }
     state.basis[row.token] = sums.basis * term->scale;
   } else if (std::isnan(states.policy[row.token].sum) || std::isnan(states.reference[row.token].sum)) {
@@ -108,7 +119,8 @@ Coefficients coefficients(const Upstream& up, int64_t token, int64_t label, int6
   for (size_t i = 0; i < request.divergences.size(); ++i) {
     double g = i < up.divergences.size() ? take(at(up.divergences[i], token)) : 0;
     const auto& state = states.divergences[i];
-    if (std::isinf(state.value[token])) g = 0;  // an infinite divergence has no gradient
+    // An infinite divergence, or one beyond the rows' precision, has no gradient.
+    if (std::isinf(state.value[token]) || (!std::isnan(state.value[token]) && !std::isfinite(state.basis[token]))) g = 0;
     c.of_divergence.push_back(g);
     if (g != 0) c.constant -= g * state.basis[token];
   }
