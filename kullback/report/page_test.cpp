@@ -1,6 +1,5 @@
 #include "kullback/report/page.h"
 
-#include <cstdlib>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -8,6 +7,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/report/invented_run_test.h"
+#include "kullback/report/look_test.h"
 #include "kullback/report/markup_test.h"
 
 namespace kullback {
@@ -130,7 +130,6 @@ TEST(ChangeTone, IsColouredOnlyWhereIntervalsLieApart) {
   EXPECT_EQ(change_tone({0.5}, {0.6}, Better::higher), Tone::good);
 }
 
-// A page with every kind of block, written where KULLBACK_LOOK_PAGE says, to be looked at.
 TEST(Page, EveryKindOfBlock) {
   Page page;
   page.title = "Compare: base and aligned";
@@ -146,7 +145,7 @@ TEST(Page, EveryKindOfBlock) {
   page.sections = {{"Frontier", {Plots{{invented::frontier()}}, table}}, {"Texts", {shaded, Code{"Command", "kullback compare A B --data held-out.jsonl"}}}};
   const std::string document = page_html(page);
   EXPECT_EQ(markup_fault(document), "");
-  if (const char* look = std::getenv("KULLBACK_LOOK_PAGE")) std::ofstream(look) << document;
+  std::ofstream(look_folder("blocks") / "page.html") << document;
 }
 
 }  // namespace

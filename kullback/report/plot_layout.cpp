@@ -259,8 +259,9 @@ std::string svg(const Plot& plot, PlotSize size) {
   const double slot = (frame.right - frame.left) / std::max<double>(1, static_cast<double>(x_ticks.size()));
   const bool turned = !plot.x.categories.empty() && widest(x_ticks) + 8 > slot;
   if (turned) {
-    clip_labels(x_ticks, 0.3 * size.height);
-    frame.bottom -= 0.6 * widest(x_ticks);
+    clip_labels(x_ticks, 0.4 * size.height);
+    frame.bottom -= 0.58 * widest(x_ticks);                                      // sin 35°
+    frame.left = std::max(frame.left, 0.82 * widest(x_ticks) + 8 - slot / 2);  // cos 35°
   }
   frame.bottom = std::max(frame.bottom, frame.top + 40);
 

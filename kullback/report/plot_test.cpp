@@ -1,7 +1,6 @@
 #include "kullback/report/plot.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 
@@ -9,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "kullback/report/invented_run_test.h"
+#include "kullback/report/look_test.h"
 #include "kullback/report/markup_test.h"
 
 namespace kullback {
@@ -97,7 +97,7 @@ TEST(Plot, EverythingInTheGalleryIsWellFormedAndSmall) {
     }
     EXPECT_NO_THROW(plot_data(plot).dump());
   }
-  if (const char* look = std::getenv("KULLBACK_LOOK_GALLERY")) std::ofstream(look) << page << "</body></html>\n";
+  std::ofstream(look_folder("gallery") / "gallery.html") << page << "</body></html>\n";
 }
 
 TEST(Plot, SaysWhenThereIsNoData) {

@@ -1,6 +1,5 @@
 #include "kullback/report/run_report.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -10,6 +9,7 @@
 #include "kullback/base/error.h"
 #include "kullback/io/files.h"
 #include "kullback/report/invented_run_test.h"
+#include "kullback/report/look_test.h"
 #include "kullback/report/markup_test.h"
 
 namespace kullback {
@@ -19,23 +19,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace files = std::filesystem;
 
-/// A folder of this test alone; with KULLBACK_LOOK set to a folder, that one, to be looked at.
-files::path test_folder(const std::string& name) {
-  const files::path folder = files::path(testing::TempDir()) / ("kullback-report-" + name);
-  files::remove_all(folder);
-  files::create_directories(folder);
-  return folder;
-}
-
 files::path written(const std::string& name, const std::string& text) {
-  const files::path path = test_folder("metrics") / name;
+  const files::path path = look_folder("metrics") / name;
   std::ofstream(path) << text;
   return path;
 }
 
 TEST(RunReport, WritesThePageAndThePlots) {
-  const char* look = std::getenv("KULLBACK_LOOK");
-  const files::path folder = look != nullptr ? files::path(look) : test_folder("whole");
+  const files::path folder = look_folder("run");
   write_run_report(invented::run(), folder);
   const std::string page = read_text(folder / "report.html");
   EXPECT_EQ(markup_fault(page), "");

@@ -84,9 +84,10 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (error) fail("{}: can't make the folder: {}", folder.string(), error.message());
   const double time = detail::now();
-  // A second writer within one second and process must not overwrite the first.
+  // TensorBoard reads the files of a folder in the order of their names. A second writer within one second and process must
+  // come after the first, not over it.
   for (int n = 0;; ++n) {
-    path_ = folder / fmt::format("events.out.tfevents.{:010d}.{}{}.kullback", static_cast<long long>(time), getpid(), n == 0 ? "" : fmt::format(".{}", n));
+    path_ = folder / fmt::format("events.out.tfevents.{:010d}.{}.{:03d}.kullback", static_cast<long long>(time), getpid(), n);
     if (!std::filesystem::exists(path_)) break;
   }
   file_.open(path_, std::ios::binary | std::ios::trunc);

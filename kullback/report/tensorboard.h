@@ -8,7 +8,7 @@
 
 namespace kullback {
 
-/// Writes scalars that TensorBoard shows. The file `events.out.tfevents.<seconds>.<process>.kullback` is made in `folder`
+/// Writes scalars that TensorBoard shows. The file `events.out.tfevents.<seconds>.<process>.<number>.kullback` is made in `folder`
 /// (made where missing) with the first record; several writers to one folder, as after a resume, are shown as one run.
 /// Format: TFRecord frames of tensorflow.Event messages (tensorboard/compat/proto/event.proto, summary.proto).
 class TensorboardWriter {
