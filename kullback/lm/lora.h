@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -29,5 +30,9 @@ void remove_lora(Transformer& model);
 
 /// What the adapters in place were made with (targets by name, in the model's order). Throws an Error when there are none.
 LoraOptions lora_options(const Transformer& model);
+
+/// Puts a PEFT adapter on a model (LoRA; no DoRA, no extra modules), its base weights frozen, the adapter trainable.
+/// Replaces any adapter that is there. Throws an Error naming the file and the key or tensor at fault.
+void load_adapter(Transformer& model, const std::filesystem::path& folder);
 
 }  // namespace kullback

@@ -18,8 +18,4 @@ void save_model(const Model& model, const std::filesystem::path& folder);
 /// load underneath. Throws an Error when the model has no adapter, or as save_model.
 void save_adapter(const Transformer& model, const std::filesystem::path& folder, const std::string& base_model);
 
-/// Puts a PEFT adapter on a model (LoRA; no DoRA, no extra modules), its base weights frozen. Throws an Error naming the
-/// file and the key or tensor at fault.
-void load_adapter(Transformer& model, const std::filesystem::path& folder);
-
 }  // namespace kullback

@@ -1,0 +1,78 @@
+#include "kullback/lm/read.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <fmt/ranges.h>
+
+#include "kullback/base/error.h"
+
+namespace kullback {
+namespace {
+
+at::ScalarType scalar_type(const std::string& source, const TensorBytes& tensor) {
+  switch (tensor.dtype) {
+    case DType::f64: return at::kDouble;
+    case DType::f32: return at::kFloat;
+    case DType::f16: return at::kHalf;
+    case DType::bf16: return at::kBFloat16;
+    default: fail("{}: tensor '{}' holds {}, which is not a type of weights", source, tensor.name, dtype_name(tensor.dtype));
+  }
+}
+
+}  // namespace
+
+Transformer read_weights(const Config& config, at::ScalarType dtype, const WeightSource& source) {
+  for (const NamedTensor& named : empty_transformer(config, at::TensorOptions(dtype).device(at::kMeta)).parameters()) {
+    check_shape(source.name, source.stored_name(named.name), source.shape(named.name), named.tensor.sizes());
+  }
+  Transformer model = empty_transformer(config, dtype);
+  for (NamedTensor& named : model.parameters()) {
+    source.read(named.name, named.tensor);
+    check_finite(source.name, source.stored_name(named.name), named.tensor);
+  }
+  return model;
+}
+
+void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found, at::IntArrayRef expected) {
+  if (!std::equal(found.begin(), found.end(), expected.begin(), expected.end())) {
+    fail("{}: tensor '{}' has shape [{}] where the configuration asks for [{}]", source, name, fmt::join(found, ", "),
+         fmt::join(expected, ", "));
+  }
+}
+
+void check_finite(const std::string& source, const std::string& name, const at::Tensor& tensor) {
+  constexpr int64_t piece = 1 << 20;
+  const at::Tensor flat = tensor.view({-1});
+  for (int64_t i = 0; i < flat.size(0); i += piece) {
+    if (!at::isfinite(flat.narrow(0, i, std::min(piece, flat.size(0) - i))).all().item<bool>()) {
+      fail("{}: tensor '{}' holds NaN or infinity", source, name);
+    }
+  }
+}
+
+void read_tensor(const std::string& source, const TensorBytes& tensor, at::Tensor& into) {
+  const at::ScalarType type = scalar_type(source, tensor);
+  const std::byte* bytes = tensor.bytes.data();
+  std::vector<std::byte> aligned;
+  if (reinterpret_cast<uintptr_t>(bytes) % dtype_bytes(tensor.dtype) != 0) {
+    aligned.assign(tensor.bytes.begin(), tensor.bytes.end());
+    bytes = aligned.data();
+  }
+  // The blob is only read; from_blob has no const form.
+  into.copy_(at::from_blob(const_cast<std::byte*>(bytes), into.sizes(), at::TensorOptions(type)));
+}
+
+void release_pages(std::span<const std::byte> mapped) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(mapped.data()) + page - 1) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(mapped.data() + mapped.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace kullback

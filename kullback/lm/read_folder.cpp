@@ -1,0 +1,156 @@
+#include <map>
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include "kullback/base/error.h"
+#include "kullback/base/json.h"
+#include "kullback/io/files.h"
+#include "kullback/lm/read.h"
+
+namespace kullback {
+namespace {
+
+Json read_json(const std::filesystem::path& path) {
+  try {
+    return Json::parse(read_text(path));
+  } catch (const Json::parse_error& error) {
+    fail("{}: malformed JSON at byte {}", path.string(), error.byte);
+  }
+}
+
+// The files of a checkpoint, by the names of the tensors in them.
+class Shards {
+ public:
+  explicit Shards(const std::filesystem::path& folder) : folder_(folder) {
+    const std::filesystem::path whole = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+    if (std::filesystem::exists(index)) {
+      read_index(index);
+    } else if (std::filesystem::exists(whole)) {
+      const SafetensorsFile& file = open("model.safetensors");
+      for (const TensorBytes& tensor : file.tensors()) place_[tensor.name] = "model.safetensors";
+    } else {
+      fail("{}: holds neither model.safetensors nor model.safetensors.index.json", folder.string());
+    }
+  }
+
+  const SafetensorsFile& file_of(const std::string& tensor) {
+    const auto found = place_.find(tensor);
+    if (found == place_.end()) fail("{}: there is no tensor '{}'", folder_.string(), tensor);
+    return open(found->second);
+  }
+
+  const std::map<std::string, std::string>& places() const { return place_; }
+
+ private:
+  void read_index(const std::filesystem::path& path) {
+    const Json index = read_json(path);
+    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) fail("{}: no object 'weight_map'", path.string());
+    for (const auto& [tensor, shard] : index["weight_map"].items()) {
+      if (!shard.is_string()) fail("{}: the file of tensor '{}' is {}, which is not a name", path.string(), tensor, shard.dump());
+      const auto name = shard.get<std::string>();
+      if (name.empty() || std::filesystem::path(name).filename() != name) fail("{}: tensor '{}' is said to be in '{}', which is not a file of the same folder", path.string(), tensor, name);
+      place_[tensor] = name;
+    }
+  }
+
+  const SafetensorsFile& open(const std::string& name) {
+    const auto found = open_.find(name);
+    return found != open_.end() ? found->second : open_.emplace(name, SafetensorsFile::open(folder_ / name)).first->second;
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, std::string> place_;
+  std::map<std::string, SafetensorsFile> open_;
+};
+
+// Buffers that old files carry and that follow from the configuration, and a head that is the embedding once more.
+bool may_be_ignored(const std::string& tensor, const Config& config) {
+  return tensor.ends_with(".rotary_emb.inv_freq") || (config.tied_head && tensor == "lm_head.weight");
+}
+
+void check_all_used(const std::filesystem::path& folder, const Config& config, const Shards& shards) {
+  std::set<std::string> used;
+  const Transformer shapes = empty_transformer(config, at::TensorOptions(at::kFloat).device(at::kMeta));
+  for (const NamedTensor& named : shapes.parameters()) used.insert(named.name);
+  for (const auto& [tensor, shard] : shards.places()) {
+    if (!used.contains(tensor) && !may_be_ignored(tensor, config)) {
+      fail("{}: tensor '{}' is not part of the model that config.json describes", (folder / shard).string(), tensor);
+    }
+  }
+}
+
+Transformer transformer_from_folder(const std::filesystem::path& folder, const Config& config, at::ScalarType dtype) {
+  Shards shards(folder);
+  check_all_used(folder, config, shards);
+  WeightSource source;
+  source.name = folder.string();
+  source.shape = [&](const std::string& name) { return std::span<const int64_t>(shards.file_of(name).tensor(name).shape); };
+  source.read = [&](const std::string& name, at::Tensor& into) {
+    const SafetensorsFile& file = shards.file_of(name);
+    const TensorBytes& stored = file.tensor(name);
+    read_tensor(file.name(), stored, into);
+    release_pages(stored.bytes);
+  };
+  return read_weights(config, dtype, source);
+}
+
+// A number, a list of numbers, or nothing.
+std::vector<int32_t> token_ids(const Json& json, const char* key, const std::string& source) {
+  std::vector<int32_t> ids;
+  if (!json.contains(key) || json[key].is_null()) return ids;
+  for (const Json& id : json[key].is_array() ? json[key] : Json::array({json[key]})) {
+    if (!id.is_number_integer()) fail("{}: the value of '{}' is {}, which is not a token id", source, key, json[key].dump());
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+GenerationDefaults generation_from_folder(const std::filesystem::path& folder, const Json& config) {
+  GenerationDefaults defaults;
+  defaults.stop_ids = token_ids(config, "eos_token_id", (folder / "config.json").string());
+  const std::filesystem::path path = folder / "generation_config.json";
+  if (!std::filesystem::exists(path)) return defaults;
+  const Json json = read_json(path);
+  if (!json.is_object()) fail("{}: not a JSON object", path.string());
+  const std::vector<int32_t> stops = token_ids(json, "eos_token_id", path.string());
+  if (!stops.empty()) defaults.stop_ids = stops;
+  const auto number = [&](const char* key) { return json.contains(key) && json[key].is_number(); };
+  if (number("temperature")) defaults.temperature = json["temperature"].get<double>();
+  if (number("top_p")) defaults.top_p = json["top_p"].get<double>();
+  if (number("top_k")) defaults.top_k = json["top_k"].get<int64_t>();
+  return defaults;
+}
+
+// In a file of its own, or in tokenizer_config.json, where several named ones may be listed.
+std::string jinja_from_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path own = folder / "chat_template.jinja", path = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(own)) return read_text(own);
+  if (!std::filesystem::exists(path)) return "";
+  const Json json = read_json(path);
+  if (!json.is_object() || !json.contains("chat_template")) return "";
+  const Json& found = json["chat_template"];
+  if (found.is_string()) return found.get<std::string>();
+  for (const Json& named : found.is_array() ? found : Json::array()) {
+    if (!named.is_object() || !named.contains("name") || named["name"] != "default") continue;
+    if (named.contains("template") && named["template"].is_string()) return named["template"].get<std::string>();
+  }
+  return "";
+}
+
+}  // namespace
+
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
+  const std::filesystem::path config_path = folder / "config.json";
+  if (!std::filesystem::exists(config_path)) fail("{}: holds no config.json, so it is not a Hugging Face model", folder.string());
+  const Json json = read_json(config_path);
+  const Config config = config_from_json(json, config_path.string());
+  Model model;
+  model.name = folder.string();
+  model.transformer = transformer_from_folder(folder, config, dtype);
+  model.generation = generation_from_folder(folder, json);
+  set_chat_template(model, jinja_from_folder(folder));
+  return model;
+}
+
+}  // namespace kullback
