@@ -125,7 +125,8 @@ Bpe::Bpe(BpeModel model, std::string_view name)
   }
   const std::size_t prefix = model_.continuing_prefix.size();
   for (std::size_t rank = 0; rank < model_.merges.size(); ++rank) {
-    const auto& [left, right] = model_.merges[rank];
+    const std::string& left = model_.merges[rank].first;
+    const std::string& right = model_.merges[rank].second;
     if (right.size() < prefix) fail("{}: merge {} (\"{}\" and \"{}\") lacks the prefix", name, rank, left, right);
     const auto id_of = [&](const std::string& token) {
       const auto found = ids_.find(token);
