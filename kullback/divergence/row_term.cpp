@@ -17,76 +17,97 @@ HWY_BEFORE_NAMESPACE();
 namespace kullback::detail {
 namespace HWY_NAMESPACE {
 
-/// Walks a chunk of both rows; `careful` when either row holds a -inf. Writes the gradient when `write` is set.
-template <Kind kind, bool careful, bool write, class T>
-void WalkRange(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, double weight, double constant,
-               bool add, T* out, TermSums& sums) {
+/// Adds up the tokens of one chunk and makes their gradient.
+template <Kind kind, class T>
+class Walker {
+ public:
   using D = hn::ScalableTag<T>;
-  const D d;
-  const Scales<D> scales(d, rows);
-  const Parameters<D> parameters(d, term);
-  const auto zero = hn::Zero(d);
-  const auto nothing = hn::Set(d, MinusInfinity<T>());
-  const auto by = Constant(d, weight * term.scale);
-  const auto law = Constant(d, constant);
-  // G of a token that only the policy holds is q h(0); an infinite divergence has no gradient, and gets none.
-  const auto of_alone = Constant(d, std::isfinite(term.at_zero) ? term.at_zero : 0);
-  auto values = zero;
-  auto bases = zero;
-  auto policy_only = zero;
-  auto reference_only = zero;
+  using V = hn::Vec<D>;
 
-  const auto gradient = [&](auto z, auto a, bool whole) HWY_ATTR {
-    const auto t = scales.At(z, a);
-    auto value = zero;
-    auto basis = zero;
-    Evaluate<kind>(d, scales, parameters, t, value, basis);
-    if (careful || !whole) {
+  HWY_INLINE Walker(const Term& term, const RowPair<T>& rows, double weight, double constant)
+      : scales_(D(), rows),
+        parameters_(D(), term),
+        by_(Constant(D(), weight * term.scale)),
+        law_(Constant(D(), constant)),
+        // G of a token that only the policy holds is q h(0); an infinite divergence has no gradient, and gets none.
+        of_alone_(Constant(D(), std::isfinite(term.at_zero) ? term.at_zero : 0)) {}
+
+  /// The gradient of one vector of tokens; `careful` where either row may hold a -inf.
+  template <bool careful>
+  HWY_INLINE V Step(V z, V a) {
+    const D d;
+    const Tokens<D> t = scales_.At(z, a);
+    V value = hn::Zero(d), basis = hn::Zero(d), q = hn::Zero(d);
+    Evaluate<kind>(d, scales_, parameters_, t, value, basis, q);
+    if constexpr (careful) {
+      const V nothing = hn::Set(d, MinusInfinity<T>());
       const auto held = hn::Gt(z, nothing);
       const auto reference_held = hn::Gt(a, nothing);
       const auto both = hn::And(held, reference_held);
       const auto only_policy = hn::AndNot(reference_held, held);
       const auto only_reference = hn::AndNot(held, reference_held);
-      sums.any_policy_only = sums.any_policy_only || !hn::AllFalse(d, only_policy);
-      sums.any_reference_only = sums.any_reference_only || !hn::AllFalse(d, only_reference);
-      const auto lone = hn::IfThenElseZero(only_policy, hn::Mul(hn::Exp(d, t.policy), scales.policy));
-      const auto other = hn::IfThenElseZero(only_reference, hn::Mul(hn::Exp(d, t.reference), scales.reference));
-      policy_only = hn::Add(policy_only, lone);
-      reference_only = hn::Add(reference_only, other);
+      any_policy_only_ = any_policy_only_ || !hn::AllFalse(d, only_policy);
+      any_reference_only_ = any_reference_only_ || !hn::AllFalse(d, only_reference);
+      q = hn::Mul(hn::Exp(d, t.policy), scales_.policy);
+      const V lone = hn::IfThenElseZero(only_policy, q);
+      const V other = hn::IfThenElseZero(only_reference, hn::Mul(hn::Exp(d, t.reference), scales_.reference));
+      policy_only_ = hn::Add(policy_only_, lone);
+      reference_only_ = hn::Add(reference_only_, other);
       value = hn::IfThenElseZero(both, value);
-      basis = hn::IfThenElse(both, basis, hn::Mul(lone, of_alone));
+      basis = hn::IfThenElse(both, basis, hn::Mul(lone, of_alone_));
     }
-    values = hn::Add(values, value);
-    bases = hn::Add(bases, basis);
-    if constexpr (!write) return zero;
-    const auto q = hn::Mul(hn::Exp(d, t.policy), scales.policy);
-    return hn::MulAdd(by, basis, hn::Mul(law, q));
-  };
+    values_ = hn::Add(values_, value);
+    bases_ = hn::Add(bases_, basis);
+    return hn::MulAdd(by_, basis, hn::Mul(law_, q));
+  }
 
-  ForVectors<T>(
-      first, last,
-      [&](int64_t j) HWY_ATTR {
-        auto g = gradient(hn::LoadU(d, rows.policy + j), hn::LoadU(d, rows.reference + j), true);
-        if constexpr (write) {
-          T* to = out + (j - first);
-          hn::StoreU(add ? hn::Add(g, hn::LoadU(d, to)) : g, d, to);
-        }
-      },
-      [&](int64_t j, int64_t count) HWY_ATTR {
-        const Tail<T> policy(rows.policy + j, count, MinusInfinity<T>());
-        const Tail<T> reference(rows.reference + j, count, MinusInfinity<T>());
-        const auto g = gradient(hn::Load(d, policy.lanes), hn::Load(d, reference.lanes), false);
-        if constexpr (write) {
-          Tail<T> to(out + (j - first), add ? count : 0, T(0));
-          hn::Store(hn::Add(g, hn::Load(d, to.lanes)), d, to.lanes);
-          std::copy(to.lanes, to.lanes + count, out + (j - first));
-        }
-      });
+  HWY_INLINE void AddTo(TermSums& sums) const {
+    sums.value += Total(values_);
+    sums.basis += Total(bases_);
+    sums.policy_only += Total(policy_only_);
+    sums.reference_only += Total(reference_only_);
+    sums.any_policy_only = sums.any_policy_only || any_policy_only_;
+    sums.any_reference_only = sums.any_reference_only || any_reference_only_;
+  }
 
-  sums.value += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, values)));
-  sums.basis += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, bases)));
-  sums.policy_only += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, policy_only)));
-  sums.reference_only += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, reference_only)));
+ private:
+  static HWY_INLINE double Total(V v) { return static_cast<double>(hn::GetLane(hn::SumOfLanes(D(), v))); }
+
+  const Scales<D> scales_;
+  const Parameters<D> parameters_;
+  const V by_, law_, of_alone_;
+  V values_ = hn::Zero(D()), bases_ = hn::Zero(D()), policy_only_ = hn::Zero(D()), reference_only_ = hn::Zero(D());
+  bool any_policy_only_ = false, any_reference_only_ = false;
+};
+
+/// Walks a chunk of both rows; `careful` when either row holds a -inf. Writes the gradient when `write` is set.
+template <Kind kind, bool careful, bool write, class T>
+void WalkRange(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, double weight, double constant,
+               bool add, T* HWY_RESTRICT out, TermSums& sums) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  Walker<kind, T> walker(term, rows, weight, constant);
+  int64_t j = first;
+  for (; j + lanes <= last; j += lanes) {
+    auto g = walker.template Step<careful>(hn::LoadU(d, rows.policy + j), hn::LoadU(d, rows.reference + j));
+    if constexpr (write) {
+      T* to = out + (j - first);
+      if (add) g = hn::Add(g, hn::LoadU(d, to));
+      hn::StoreU(g, d, to);
+    }
+  }
+  if (j < last) {
+    const int64_t count = last - j;
+    const Tail<T> policy(rows.policy + j, count, MinusInfinity<T>());
+    const Tail<T> reference(rows.reference + j, count, MinusInfinity<T>());
+    const auto g = walker.template Step<true>(hn::Load(d, policy.lanes), hn::Load(d, reference.lanes));
+    if constexpr (write) {
+      Tail<T> to(out + (j - first), add ? count : 0, T(0));
+      hn::Store(hn::Add(g, hn::Load(d, to.lanes)), d, to.lanes);
+      std::copy(to.lanes, to.lanes + count, out + (j - first));
+    }
+  }
+  walker.AddTo(sums);
 }
 
 template <Kind kind, bool write, class T>

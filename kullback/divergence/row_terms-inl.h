@@ -104,15 +104,15 @@ struct Parameters {
   HWY_INLINE Parameters(D d, const Term& t) : first(Constant(d, t.first)), second(Constant(d, t.second)) {}
 };
 
-/// value = q h(u) and basis = G of TermKernels::gradient, for one vector of tokens that both laws hold.
+/// q, value = q h(u) and basis = G of TermKernels::gradient, for one vector of tokens that both laws hold.
 template <Kind kind, class D, class V = hn::Vec<D>>
-HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameters, const Tokens<D>& t, V& value, V& basis) {
+HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameters, const Tokens<D>& t, V& value, V& basis, V& q) {
   using hn::Add, hn::IfThenElse, hn::Mul, hn::MulAdd, hn::Neg, hn::NegMulAdd, hn::Sub;
   const V one = Constant(d, 1);
 
   if constexpr (kind == Kind::kl || kind == Kind::symmetric) {
     const V p = Mul(hn::Exp(d, t.reference), s.reference);
-    const V q = Mul(hn::Exp(d, t.policy), s.policy);
+    q = Mul(hn::Exp(d, t.policy), s.policy);
     const V near = Mul(p, ExpMinusOneNearZero(d, Neg(t.log_ratio)));
     const V less = IfThenElse(hn::Lt(hn::Abs(t.log_ratio), Constant(d, 0.35)), near, Sub(q, p));  // q - p
     if constexpr (kind == Kind::kl) {
@@ -128,20 +128,24 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     const Ratio<D> r(d, s, t);
     V ratio, difference;
     ExpBoth(d, r.exponent, ratio, difference);
+    q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
     const V half = Constant(d, 0.5);
     value = Neg(Mul(half, Mul(r.larger, difference)));
-    const V signed_half = IfThenElse(hn::Gt(t.log_ratio, hn::Zero(d)), Neg(Mul(half, ratio)), half);
-    basis = Mul(r.larger, IfThenElse(hn::Eq(t.log_ratio, hn::Zero(d)), hn::Zero(d), signed_half));
+    const V half_q = Mul(half, q);
+    const V basis_or_zero = IfThenElse(hn::Eq(t.log_ratio, hn::Zero(d)), hn::Zero(d), half_q);
+    basis = IfThenElse(r.reference_larger, Neg(basis_or_zero), basis_or_zero);
   } else if constexpr (kind == Kind::hellinger) {
     const Ratio<D> r(d, s, t);
     V root, difference;
     ExpBoth(d, Mul(r.exponent, Constant(d, 0.5)), root, difference);
+    q = Mul(r.larger, IfThenElse(r.reference_larger, Mul(root, root), one));
     value = Mul(r.larger, Mul(difference, difference));
     basis = Mul(r.larger, Mul(difference, IfThenElse(r.reference_larger, root, Neg(one))));
   } else if constexpr (kind == Kind::le_cam) {
     const Ratio<D> r(d, s, t);
     V ratio, difference;
     ExpBoth(d, r.exponent, ratio, difference);
+    q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
     const V inverse = hn::Div(one, Add(difference, Constant(d, 2)));  // (p + q) / max(p, q), inverted
     const V scaled = Mul(Mul(r.larger, difference), inverse);
     value = Mul(scaled, difference);
@@ -153,6 +157,7 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     const V alpha = parameters.first;
     V ratio, difference;
     ExpBoth(d, r.exponent, ratio, difference);
+    q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
     // u^alpha q is max(p, q) e^x with this x; x may be large, and the product still finite.
     const V power = IfThenElse(r.reference_larger, Sub(one, alpha), alpha);
     const V x = Mul(power, r.exponent);
@@ -171,7 +176,7 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     const V v = Sub(one, w);
     const V part = Mul(IfThenElse(r.reference_larger, v, w), difference);  // m / max(p, q) - 1
     const V log_mixture = hn::Log1p(d, part);                             // ln m - ln max(p, q)
-    const V q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
+    q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
     const V p = Mul(r.larger, IfThenElse(r.reference_larger, one, ratio));
     const V of_p = Sub(hn::Min(t.log_ratio, hn::Zero(d)), log_mixture);       // ln p - ln m
     const V of_q = Sub(Neg(hn::Max(t.log_ratio, hn::Zero(d))), log_mixture);  // ln q - ln m
