@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -16,6 +17,10 @@ Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype);
 /// A model from a Hugging Face folder: config.json, model.safetensors or its shards with their index, and what else is
 /// there of generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja.
 Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype);
+
+/// The tokenizer of a Hugging Face folder (tokenizer.json, with the names of special tokens from tokenizer_config.json), or
+/// nothing when there is none. Byte-level BPE. Throws an Error naming the file and the part that is not understood.
+std::optional<Tokenizer> read_tokenizer(const std::filesystem::path& folder);
 
 /// Where weights come from, by their Hugging Face names.
 struct WeightSource {

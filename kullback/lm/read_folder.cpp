@@ -148,6 +148,10 @@ Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
   Model model;
   model.name = folder.string();
   model.transformer = transformer_from_folder(folder, config, dtype);
+  model.tokenizer = read_tokenizer(folder);
+  if (model.tokenizer && model.tokenizer->vocabulary_size() > config.vocabulary_size) {
+    fail("{}: the tokenizer has {} tokens and the embedding only {} rows", folder.string(), model.tokenizer->vocabulary_size(), config.vocabulary_size);
+  }
   model.generation = generation_from_folder(folder, json);
   set_chat_template(model, jinja_from_folder(folder));
   return model;
