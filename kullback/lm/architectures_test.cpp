@@ -89,7 +89,8 @@ TEST_P(Architecture, IsWhatTransformersMakesOfIt) {
   const double tolerance = golden["tolerance"];
   Model model = model_of(GetParam(), golden);
   check_batch(model, golden, tolerance, "whole rows");
-  for (const auto& [side, padded] : golden.value("padded", Json::object()).items()) check_batch(model, padded, tolerance, side + " padding");
+  const Json padded = golden.value("padded", Json::object());
+  for (const auto& [side, rows] : padded.items()) check_batch(model, rows, tolerance, side + " padding");
 
   GenerationOptions options;
   options.sampling.temperature = 0;

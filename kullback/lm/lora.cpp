@@ -76,7 +76,10 @@ void merge_lora(Transformer& model) {
   for (Layer& layer : model.layers) {
     for (const NamedLinear& named : layer_linears()) {
       Linear& linear = layer.*named.linear;
-      if (linear.adapter) linear.weight.addmm_(linear.adapter->b, linear.adapter->a, 1, linear.adapter->scale);
+      if (!linear.adapter) continue;
+      const auto& [a, b, scale] = *linear.adapter;
+      // A new tensor, not in place: other copies of the model share the old one.
+      linear.weight = at::addmm(linear.weight, b, a, 1, scale).set_requires_grad(linear.weight.requires_grad());
       linear.adapter.reset();
     }
   }

@@ -22,7 +22,7 @@ struct LoraOptions {
 /// that names an unknown target or a rank below 1.
 void add_lora(Transformer& model, const LoraOptions& options, uint64_t seed);
 
-/// Adds each adapter to its weight and removes it.
+/// Replaces each adapted weight by its sum with the adapter. Copies of the model that share the old weights keep them.
 void merge_lora(Transformer& model);
 
 /// Removes the adapters.
