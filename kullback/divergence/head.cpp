@@ -38,8 +38,9 @@ struct Walked {
   RowStates states;
   HeadStatistics shape;             // the statistics, for their places
   std::vector<Tensor> basis;        // gradients of each statistic at weight 1, [N,D]
-  HeadGradients gradients;          // of a loss whose weights were known
-  bool used = false;
+  HeadGradients gradients;          // of a loss whose weights were known; handed over to the first backward pass
+  std::function<HeadGradients()> room;
+  std::optional<Upstream> upstream; // those weights, from which a second pass makes its gradients anew
 };
 
 /// Room for the gradients of the policy's own tensors. Weight rows of padding get zeros.
@@ -149,9 +150,12 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
 
   static variable_list backward(AutogradContext* context, const variable_list& upstream) {
     Walked& walked = *static_cast<StatisticsFunction::Holder*>(context->saved_data["walked"].toCapsule().get())->walked;
-    if (walked.used) throw std::logic_error("a head_loss can be differentiated once: its gradient is handed over, not copied");
-    walked.used = true;
     HeadGradients g = std::move(walked.gradients);
+    if (!g.hidden.defined() && !g.weight.defined() && !g.bias.defined()) {
+      g = walked.room();
+      walked.walk.gradients(walked.states, *walked.upstream, g);
+    }
+    walked.gradients = {};
     const double scale = upstream[0].item<double>();
     for (Tensor* t : {&g.hidden, &g.weight, &g.bias}) {
       if (t->defined() && scale != 1) t->mul_(scale);
@@ -208,9 +212,12 @@ HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadReque
   Tensor total = at::zeros({}, at::kDouble);
   {
     const at::NoGradGuard no_gradient;
-    const Upstream upstream = upstream_of(weights, request, walk.tokens());
+    walked->upstream = upstream_of(weights, request, walk.tokens());
+    const Upstream& upstream = *walked->upstream;
     if (differentiate) {
-      walked->gradients = room_for_gradients(walk, policy, wants(policy.hidden), wants(policy.weight), wants(policy.bias));
+      walked->room = [walked = walked.get(), policy = detached(policy), hidden = wants(policy.hidden), weight = wants(policy.weight),
+                      bias = wants(policy.bias)] { return room_for_gradients(walked->walk, policy, hidden, weight, bias); };
+      walked->gradients = walked->room();
       result.statistics = walk.statistics(walked->states, {&upstream, 1}, {&walked->gradients, 1});
     } else {
       result.statistics = walk.statistics(walked->states);

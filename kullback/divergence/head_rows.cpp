@@ -82,6 +82,16 @@ void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& reque
   }
 }
 
+/// The one divergence of the row, its G and q in the places of the logits.
+template <class T>
+void keep_divergence(const Row<T>& row, const HeadRequest& request, RowStates& states) {
+  const RowDivergence& d = request.divergences[0];
+  const Term& term = *d.divergence.definition().term(d.direction);
+  const TermSums sums = term_kernels<T>().keep(term, pair_of(row, states), 0, row.vocabulary, row.policy, row.reference);
+  states.divergences[0].value[row.token] = term_value(term, sums);
+  states.divergences[0].basis[row.token] = sums.basis * term.scale;
+}
+
 /// What one upstream asks of one row, already divided by the temperature.
 struct Coefficients {
   double constant = 0, of_logp = 0, of_score = 0;  // q_j (constant + of_logp ln q_j + of_score score_j)
@@ -176,17 +186,34 @@ TermSums piece_gradient(const Row<T>& row, const HeadRequest& request, const Row
   return sums;
 }
 
+/// The parts of the gradient that fall on the label and on the likeliest tokens.
+template <class T>
+void add_one_hots(const Row<T>& row, const Coefficients& c, double label_slope, const int64_t* top, const std::vector<double>& top_slopes, T* out) {
+  if (row.label >= 0) out[row.label] += static_cast<T>(c.of_label * label_slope);
+  if (!c.of_top) return;
+  for (size_t i = 0; i < top_slopes.size(); ++i) out[top[i]] += static_cast<T>(c.of_top[i] * c.top_scale * top_slopes[i]);
+}
+
+/// Whether this row's KL is left to its gradient; with a -inf in a row it may be infinite, which must be known before.
+bool deferred(Sharing sharing, const Normaliser& policy, const Normaliser& reference) {
+  return sharing == Sharing::deferred && !policy.zeros && !reference.zeros;
+}
+
 }  // namespace
 
-bool may_defer(const HeadRequest& request) {
-  if (request.divergences.size() != 1) return false;
+Sharing choose_sharing(const HeadRequest& request, const Upstream& upstream, bool softcap) {
+  if (request.divergences.size() != 1 || upstream.divergences.empty() || !upstream.divergences[0]) return Sharing::none;
   const RowDivergence& d = request.divergences[0];
   const auto& term = d.divergence.definition().term(d.direction);
-  return term && term->kind == Term::Kind::kl;
+  if (!term) return Sharing::none;
+  if (term->kind == Term::Kind::kl) return Sharing::deferred;
+  // Large ratios are summed once more in float64, which needs the rows.
+  const bool bounded = term->kind != Term::Kind::alpha || (term->first > 0 && term->first < 1);
+  return bounded && !softcap && !upstream.entropy && !upstream.expected ? Sharing::kept : Sharing::none;
 }
 
 template <class T>
-void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, bool defer_kl,
+void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                     RowStates& states, const StatisticsOut& out) {
   const int64_t t = row.token;
   const RowSummary summary = law_kernels<T>().summarise(row.policy, row.vocabulary, transforms.policy, request.entropy, row.scores);
@@ -205,20 +232,20 @@ void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const
   if (!row.reference) return;
   states.reference[t] =
       law_kernels<T>().summarise(row.reference, row.vocabulary, transforms.reference, false, nullptr).normaliser;
-  const bool deferred = defer_kl && !law.zeros && !states.reference[t].zeros;
   for (size_t i = 0; i < request.divergences.size(); ++i) {
-    if (!deferred) divergence_of_row(i, row, request, states);
+    if (sharing == Sharing::kept) keep_divergence(row, request, states);
+    else if (!deferred(sharing, law, states.reference[t])) divergence_of_row(i, row, request, states);
     out.divergences[i][t] = states.divergences[i].value[t];
   }
 }
 
 template <class T>
-void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, bool deferred_kl,
+void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                    RowStates& states, const StatisticsOut& out, std::span<const RowGradient<T>> gradients) {
   const int64_t t = row.token, size = row.vocabulary, k = request.top_k;
   const Normaliser law = states.policy[t];
   const bool softcap = transforms.policy.softcap != 0;
-  const bool value_wanted = deferred_kl && !law.zeros && !states.reference[t].zeros;
+  const bool value_wanted = deferred(sharing, law, row.reference ? states.reference[t] : Normaliser{});
   std::vector<Coefficients> asked;
   std::vector<std::vector<double>> plain;
   for (const RowGradient<T>& g : gradients) {
@@ -230,6 +257,18 @@ void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const 
   const double label_slope = row.label < 0 ? 0 : softcap_slope(transforms.policy, row.policy[row.label]);
   std::vector<double> top_slopes;
   for (int64_t i = 0; i < k; ++i) top_slopes.push_back(softcap_slope(transforms.policy, row.policy[top[i]]));
+
+  if (sharing == Sharing::kept) {
+    if (asked[0].nothing) {
+      std::fill_n(gradients[0].out, size, T(0));
+      return;
+    }
+    const RowDivergence& d = request.divergences[0];
+    const double weight = asked[0].of_divergence[0] * d.divergence.definition().term(d.direction)->scale;
+    law_kernels<T>().combine(row.policy, row.reference, size, weight, asked[0].constant, gradients[0].out);
+    add_one_hots(row, asked[0], label_slope, top, top_slopes, gradients[0].out);
+    return;
+  }
 
   const bool made_here = value_wanted && asked[0].of_divergence[0] != 0;
   if (value_wanted && !made_here) {  // the gradient passes it by
@@ -261,12 +300,7 @@ void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const 
     }
   }
   for (size_t g = 0; g < gradients.size(); ++g) {
-    if (asked[g].nothing) continue;
-    if (row.label >= 0) gradients[g].out[row.label] += static_cast<T>(asked[g].of_label * label_slope);
-    if (!asked[g].of_top) continue;
-    for (int64_t i = 0; i < k; ++i) {
-      gradients[g].out[top[i]] += static_cast<T>(asked[g].of_top[i] * asked[g].top_scale * top_slopes[i]);
-    }
+    if (!asked[g].nothing) add_one_hots(row, asked[g], label_slope, top, top_slopes, gradients[g].out);
   }
   if (made_here) {
     const RowDivergence& d = request.divergences[0];
@@ -274,11 +308,11 @@ void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const 
   }
 }
 
-template void row_statistics<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, bool, RowStates&, const StatisticsOut&);
-template void row_statistics<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, bool, RowStates&, const StatisticsOut&);
-template void row_gradients<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, bool, RowStates&, const StatisticsOut&,
+template void row_statistics<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&);
+template void row_statistics<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&);
+template void row_gradients<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&,
                                    std::span<const RowGradient<float>>);
-template void row_gradients<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, bool, RowStates&, const StatisticsOut&,
+template void row_gradients<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&,
                                     std::span<const RowGradient<double>>);
 
 }  // namespace kullback::detail

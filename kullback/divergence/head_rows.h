@@ -38,18 +38,24 @@ struct RowGradient {
   T* out;  // [V]
 };
 
-/// Sums both rows and writes the statistics. With `defer_kl` the one divergence is left to row_gradients, which makes its
-/// value in the same pass as its gradient.
+/// How a block's statistics and gradient share their passes over the rows.
+enum class Sharing {
+  none,      // the sums first, then the gradient
+  deferred,  // the gradient needs no sum: KL(reference || policy) is summed while its gradient is made
+  kept,      // G and q are kept in the rows' places, and the gradient is a combination of them
+};
+
+/// What is possible where the walk makes one gradient as it goes. With `kept` the rows are gone after row_statistics.
+Sharing choose_sharing(const HeadRequest& request, const Upstream& upstream, bool softcap);
+
+/// Sums both rows and writes the statistics.
 template <class T>
-void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, bool defer_kl,
+void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                     RowStates& states, const StatisticsOut& out);
 
 /// Writes the gradients of the row's logits as they were before the transform.
 template <class T>
-void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, bool deferred_kl,
+void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                    RowStates& states, const StatisticsOut& out, std::span<const RowGradient<T>> gradients);
-
-/// Whether a divergence needs no sum before its gradient: KL(reference || policy) of rows without -inf.
-bool may_defer(const HeadRequest& request);
 
 }  // namespace kullback::detail

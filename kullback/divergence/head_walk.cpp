@@ -1,6 +1,9 @@
 #include "kullback/divergence/head_walk.h"
 
 #include <algorithm>
+#if __has_include(<sys/mman.h>)
+#include <sys/mman.h>
+#endif
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -152,6 +155,18 @@ struct HeadWalk::Block {
 
 namespace {
 
+/// An empty tensor on large pages where the system has them: touching new memory 4 KiB at a time costs as much as a pass.
+Tensor room(at::IntArrayRef shape, const at::TensorOptions& options) {
+  Tensor t = at::empty(shape, options);
+#ifdef MADV_HUGEPAGE
+  constexpr uintptr_t page = 2 << 20;
+  const auto begin = (reinterpret_cast<uintptr_t>(t.data_ptr()) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<uintptr_t>(t.data_ptr()) + t.nbytes()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+  return t;
+}
+
 /// Calls use(first row, the rows in the computing type) for all of the weight's real rows: at once, or tile by tile where
 /// they must be converted.
 template <class Use>
@@ -237,15 +252,16 @@ template <class T>
 void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams, std::span<HeadGradients> gradients) {
   const auto options = at::TensorOptions(type_);
   const int64_t most = std::min(blocking_.tokens, tokens_);
-  const Tensor policy_space = at::empty({most, vocabulary_}, options);
-  const Tensor reference_space = reference_ ? at::empty({most, vocabulary_}, options) : Tensor();
+  const Tensor policy_space = room({most, vocabulary_}, options);
+  const Tensor reference_space = reference_ ? room({most, vocabulary_}, options) : Tensor();
   Tensor policy_bias, reference_bias;
   RowTransforms<T> transforms{transform_of<T>(policy_, policy_bias, type_), {}};
   if (reference_) transforms.reference = transform_of<T>(*reference_, reference_bias, type_);
   const StatisticsOut out = statistics ? pointers(*statistics) : StatisticsOut{};
   const T* scores = request_.scores.defined() ? request_.scores.const_data_ptr<T>() : nullptr;
   const int64_t* labels = request_.logps ? request_.labels.const_data_ptr<int64_t>() : nullptr;
-  const bool defer_kl = statistics && !upstreams.empty() && may_defer(request_);
+  const bool share = statistics && upstreams.size() == 1;
+  const Sharing sharing = share ? choose_sharing(request_, upstreams[0], policy_.softcap > 0) : Sharing::none;
 
   for (int64_t first = 0; first < tokens_; first += most) {
     Block block{first, std::min(most, tokens_ - first), {}, {}, {}};
@@ -271,14 +287,14 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
         const Row<T> row{token, vocabulary_, policy + t * vocabulary_, reference ? reference + t * vocabulary_ : nullptr, scores,
                          labels ? labels[token] : -100};
         if (statistics) {
-          row_statistics(row, transforms, request_, defer_kl, states, out);
+          row_statistics(row, transforms, request_, sharing, states, out);
         } else {
           law_kernels<T>().transform(row.policy, vocabulary_, transforms.policy);
           if (reference) law_kernels<T>().transform(row.reference, vocabulary_, transforms.reference);
         }
         if (upstreams.empty()) continue;
         for (size_t i = 0; i < upstreams.size(); ++i) wanted[i] = {&upstreams[i], target(i, t)};
-        row_gradients<T>(row, transforms, request_, defer_kl, states, out, wanted);
+        row_gradients<T>(row, transforms, request_, sharing, states, out, wanted);
       }
     });
     if (!from_logits() && !upstreams.empty()) products(block, gradients);

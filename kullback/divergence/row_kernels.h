@@ -43,6 +43,8 @@ struct LawKernels {
   /// out[j] = q_j (constant + of_logp ln q_j + of_score score_j) for j in [first, last); out[0] belongs to j = first.
   void (*gradient)(const T* row, const Normaliser& normaliser, const T* scores, int64_t first, int64_t last,
                    double constant, double of_logp, double of_score, T* out);
+  /// out = weight basis + constant law, all [size]; `out` may be either of them.
+  void (*combine)(const T* basis, const T* law, int64_t size, double weight, double constant, T* out);
 };
 
 template <class T>
@@ -86,6 +88,8 @@ struct TermKernels {
   /// softmax's own gradient turns into G_j - q_j sum_k G_k. Returns the sums of what it walked.
   TermSums (*gradient)(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, double weight,
                        double constant, bool add, T* out);
+  /// The sums, and G_j and q_j themselves; `basis` and `law` may be the two rows' own places.
+  TermSums (*keep)(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, T* basis, T* law);
 };
 
 template <class T>

@@ -99,7 +99,7 @@ Sums SumRange(const T* row, const T* scores, int64_t first, int64_t last, T max)
   auto of_scores = hn::Zero(d);
   const auto add = [&](auto z, auto score, auto& sum) HWY_ATTR {
     const auto x = hn::Sub(z, top);
-    const auto w = hn::Exp(d, x);
+    const auto w = ExpBelowZero(d, x);
     sum = hn::Add(sum, w);
     if constexpr (entropy) logits = hn::MulAdd(w, hn::Max(x, lowest), logits);
     if constexpr (scored) of_scores = hn::MulAdd(w, score, of_scores);
@@ -188,7 +188,7 @@ void GradientOfLaw(const T* row, const Normaliser& normaliser, const T* scores, 
   const auto lowest = hn::Set(d, std::numeric_limits<T>::lowest());
   const auto gradient = [&](auto z, auto score) HWY_ATTR {
     const auto x = hn::Sub(z, max);
-    const auto q = hn::Mul(hn::Exp(d, x), scale);
+    const auto q = hn::Mul(ExpBelowZero(d, x), scale);
     auto factor = hn::MulAdd(by_score, score, base);
     if (of_logp != 0) factor = hn::MulAdd(by_logit, hn::Max(x, lowest), factor);
     return hn::IfThenElse(hn::Eq(q, hn::Zero(d)), q, hn::Mul(q, factor));  // 0 ln 0 is 0
@@ -209,8 +209,21 @@ void GradientOfLaw(const T* row, const Normaliser& normaliser, const T* scores, 
 }
 
 template <class T>
+void Combine(const T* basis, const T* law, int64_t size, double weight, double constant, T* out) {
+  const hn::ScalableTag<T> d;
+  const auto by = Constant(d, weight);
+  const auto of_law = Constant(d, constant);
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + lanes <= size; j += lanes) {
+    hn::StoreU(hn::MulAdd(by, hn::LoadU(d, basis + j), hn::Mul(of_law, hn::LoadU(d, law + j))), d, out + j);
+  }
+  for (; j < size; ++j) out[j] = static_cast<T>(weight) * basis[j] + static_cast<T>(constant) * law[j];
+}
+
+template <class T>
 LawKernels<T> Kernels() {
-  return {&SummariseRow<T>, &TransformRow<T>, &GradientOfLaw<T>};
+  return {&SummariseRow<T>, &TransformRow<T>, &GradientOfLaw<T>, &Combine<T>};
 }
 LawKernels<float> LawKernels32() { return Kernels<float>(); }
 LawKernels<double> LawKernels64() { return Kernels<double>(); }

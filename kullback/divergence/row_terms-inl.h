@@ -14,22 +14,10 @@ namespace HWY_NAMESPACE {
 
 using Kind = Term::Kind;
 
-/// e^x - 1 for |x| <= 0.35, by its series: to the last bit or two.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V ExpMinusOneNearZero(D d, V x) {
-  constexpr int terms = sizeof(hn::TFromD<D>) == 4 ? 7 : 13;
-  constexpr double inverse_factorial[14] = {1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
-                                            1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
-                                            1.0 / 479001600, 1.0 / 6227020800.0};
-  V sum = Constant(d, inverse_factorial[terms]);
-  for (int i = terms - 1; i >= 1; --i) sum = hn::MulAdd(sum, x, Constant(d, inverse_factorial[i]));
-  return hn::Mul(sum, x);
-}
-
 /// e^x and e^x - 1, x <= 0, both with full relative accuracy.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void ExpBoth(D d, V x, V& exp, V& minus_one) {
-  exp = hn::Exp(d, x);
+  exp = ExpBelowZero(d, x);
   minus_one = hn::IfThenElse(hn::Gt(x, Constant(d, -0.35)), ExpMinusOneNearZero(d, x), hn::Sub(exp, Constant(d, 1)));
 }
 
@@ -93,7 +81,7 @@ struct Ratio {
         exponent(hn::Neg(hn::Abs(t.log_ratio))),
         shifted(hn::IfThenElse(reference_larger, t.reference, t.policy)),
         scale(hn::IfThenElse(reference_larger, s.reference, s.policy)) {
-    larger = hn::Mul(hn::Exp(d, shifted), scale);
+    larger = hn::Mul(ExpBelowZero(d, shifted), scale);
   }
 };
 
@@ -111,8 +99,8 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
   const V one = Constant(d, 1);
 
   if constexpr (kind == Kind::kl || kind == Kind::symmetric) {
-    const V p = Mul(hn::Exp(d, t.reference), s.reference);
-    q = Mul(hn::Exp(d, t.policy), s.policy);
+    const V p = Mul(ExpBelowZero(d, t.reference), s.reference);
+    q = Mul(ExpBelowZero(d, t.policy), s.policy);
     const V near = Mul(p, ExpMinusOneNearZero(d, Neg(t.log_ratio)));
     const V less = IfThenElse(hn::Lt(hn::Abs(t.log_ratio), Constant(d, 0.35)), near, Sub(q, p));  // q - p
     if constexpr (kind == Kind::kl) {
