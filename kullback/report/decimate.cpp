@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t points_a_column = 5;  // first, lowest, highest, gap, last
 
-void keep_of_column(std::span<const double> y, std::span<const double> low, std::span<const double> high, std::size_t begin,
-                    std::size_t end, std::vector<std::size_t>& kept) {
+void keep_of_column(std::span<const double> y, std::span<const double> low, std::span<const double> high,
+                    std::size_t begin, std::size_t end, std::vector<std::size_t>& kept) {
   const std::size_t none = end;
   std::size_t lowest = none, highest = none, gap = none;
   const auto low_at = [&](std::size_t i) { return low.empty() || !std::isfinite(low[i]) ? y[i] : low[i]; };
@@ -31,8 +31,11 @@ void keep_of_column(std::span<const double> y, std::span<const double> low, std:
   kept.insert(kept.end(), column.begin(), column.end());
 }
 
-std::vector<std::size_t> one_a_cell(std::span<const double> x, std::span<const double> y, const std::vector<std::size_t>& from, double cell) {
-  const auto place = [&](double v) { return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(std::floor(v / cell), -1e9, 1e9))); };
+std::vector<std::size_t> one_a_cell(std::span<const double> x, std::span<const double> y,
+                                    const std::vector<std::size_t>& from, double cell) {
+  const auto place = [&](double v) {
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(std::clamp(std::floor(v / cell), -1e9, 1e9)));
+  };
   std::vector<std::size_t> kept;
   std::unordered_set<std::uint64_t> taken;
   for (const std::size_t i : from) {
@@ -43,8 +46,8 @@ std::vector<std::size_t> one_a_cell(std::span<const double> x, std::span<const d
 
 }  // namespace
 
-std::vector<std::size_t> decimate_line(std::span<const double> y, std::span<const double> low, std::span<const double> high,
-                                       std::size_t columns) {
+std::vector<std::size_t> decimate_line(std::span<const double> y, std::span<const double> low,
+                                       std::span<const double> high, std::size_t columns) {
   std::vector<std::size_t> kept;
   columns = std::max<std::size_t>(1, columns);
   if (y.size() <= points_a_column * columns) {
@@ -66,7 +69,8 @@ std::vector<std::size_t> decimate_points(std::span<const double> x, std::span<co
   }
   if (all.size() <= limit) return all;
   std::vector<std::size_t> kept;
-  for (double cell = 1; kept.empty() || (kept.size() > std::max<std::size_t>(1, limit / 4) && cell < 1e7); cell *= 2) kept = one_a_cell(x, y, all, cell);
+  for (double cell = 1; kept.empty() || (kept.size() > std::max<std::size_t>(1, limit / 4) && cell < 1e7); cell *= 2)
+    kept = one_a_cell(x, y, all, cell);
   const std::size_t rest = limit > kept.size() ? limit - kept.size() : 0;
   for (std::size_t n = 0; n < rest; ++n) kept.push_back(all[n * all.size() / rest]);
   std::sort(kept.begin(), kept.end());

@@ -24,7 +24,8 @@ Character next_character(std::string_view text) {
 
 // XML 1.0 allows no control characters but tab and line breaks, and neither U+FFFE nor U+FFFF.
 bool is_forbidden(std::int32_t code) {
-  return code < 0 || (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0) || (code & 0xFFFE) == 0xFFFE;
+  return code < 0 || (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7F && code < 0xA0) ||
+         (code & 0xFFFE) == 0xFFFE;
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {

@@ -23,16 +23,18 @@ TEST(CleanUtf8, KeepsWhatIsValid) {
 }
 
 TEST(CleanUtf8, ReplacesEachBadByteAndControlCharacter) {
-  EXPECT_EQ(clean_utf8("a\xff" "b"), "a" + mark + "b");
-  EXPECT_EQ(clean_utf8("\xc3"), mark);                      // cut off
-  EXPECT_EQ(clean_utf8("\xe2\x82"), mark + mark);           // cut off
-  EXPECT_EQ(clean_utf8("\xc0\xaf"), mark + mark);           // overlong
-  EXPECT_EQ(clean_utf8("\xed\xa0\x80"), mark + mark + mark);  // a surrogate
+  EXPECT_EQ(clean_utf8("a\xff"
+                       "b"),
+            "a" + mark + "b");
+  EXPECT_EQ(clean_utf8("\xc3"), mark);                                   // cut off
+  EXPECT_EQ(clean_utf8("\xe2\x82"), mark + mark);                        // cut off
+  EXPECT_EQ(clean_utf8("\xc0\xaf"), mark + mark);                        // overlong
+  EXPECT_EQ(clean_utf8("\xed\xa0\x80"), mark + mark + mark);             // a surrogate
   EXPECT_EQ(clean_utf8("\xf4\x90\x80\x80"), mark + mark + mark + mark);  // beyond U+10FFFF
   EXPECT_EQ(clean_utf8(std::string("\0x", 2)), mark + "x");
   EXPECT_EQ(clean_utf8("\x1b[31m\x7f"), mark + "[31m" + mark);
-  EXPECT_EQ(clean_utf8("\xc2\x85"), mark);                  // a C1 control
-  EXPECT_EQ(clean_utf8("\xef\xbf\xbe"), mark);              // U+FFFE
+  EXPECT_EQ(clean_utf8("\xc2\x85"), mark);      // a C1 control
+  EXPECT_EQ(clean_utf8("\xef\xbf\xbe"), mark);  // U+FFFE
   EXPECT_EQ(clean_utf8("a\r\nb\rc"), "a\nb" + mark + "c");
 }
 
@@ -48,7 +50,9 @@ TEST(CleanUtf8, AnyBytesComeOutValid) {
   }
 }
 
-TEST(EscapeHtml, EscapesAllFive) { EXPECT_EQ(escape_html("<a b=\"c\" d='e'>&amp;"), "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;amp;"); }
+TEST(EscapeHtml, EscapesAllFive) {
+  EXPECT_EQ(escape_html("<a b=\"c\" d='e'>&amp;"), "&lt;a b=&quot;c&quot; d=&#39;e&#39;&gt;&amp;amp;");
+}
 
 TEST(JsonForScript, CannotEndItsElementAndComesBackTheSame) {
   const std::string text = "</script><!-- <script> ]]> & \" \\ \n \u2028 \x7f";
@@ -87,7 +91,8 @@ TEST(ClipToWidth, EndsWithAnEllipsisAndNeverExceeds) {
   EXPECT_EQ(clip_to_width("日本語", 4), "日…");
   EXPECT_EQ(clip_to_width("abc", 0), "");
   EXPECT_EQ(clip_to_width("abc", 1), "…");
-  for (std::size_t width = 0; width < 12; ++width) EXPECT_LE(display_width(clip_to_width("a日b本e\u0301c語🙂", width)), width);
+  for (std::size_t width = 0; width < 12; ++width)
+    EXPECT_LE(display_width(clip_to_width("a日b本e\u0301c語🙂", width)), width);
 }
 
 TEST(ClipToBytes, CutsBetweenCharacters) {

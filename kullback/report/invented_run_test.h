@@ -36,15 +36,18 @@ inline Plot frontier() {
     plot.series.push_back(std::move(series));
   }
   plot.series.push_back(std::move(front));
-  plot.references = {{ReferenceLine::Direction::horizontal, 0.5, "chance"}, {ReferenceLine::Direction::vertical, 0.05, "limit"}};
+  plot.references = {{ReferenceLine::Direction::horizontal, 0.5, "chance"},
+                     {ReferenceLine::Direction::vertical, 0.05, "limit"}};
   return plot;
 }
 
 inline Plot by_class() {
   Plot plot{.title = "Divergence by token class"};
   plot.x = {.title = "Mean divergence", .unit = "nats/token"};
-  plot.y.categories = {"words", "first token of a word", "digits", "punctuation", "white space and line breaks", "special tokens"};
-  Series forward{.name = "KL(reference ‖ policy)", .mark = Mark::horizontal_bars}, reverse{.name = "KL(policy ‖ reference)", .mark = Mark::horizontal_bars};
+  plot.y.categories = {"words",       "first token of a word",       "digits",
+                       "punctuation", "white space and line breaks", "special tokens"};
+  Series forward{.name = "KL(reference ‖ policy)", .mark = Mark::horizontal_bars},
+      reverse{.name = "KL(policy ‖ reference)", .mark = Mark::horizontal_bars};
   for (int i = 0; i < 6; ++i) {
     const double value = 0.08 / (1 + i);
     forward.x.push_back(value);
@@ -94,21 +97,50 @@ inline Plot by_length() {
 inline RunReport run() {
   RunReport report;
   report.title = "DPO on smollm2-135m-instruct";
-  report.summary = {"110 preference pairs, 40 held out · LoRA r = 8 on all linear layers · β = 0.1", "Kullback 0.1.0 · 30 November 2026 · 3 min 12 s on 2 cores"};
+  report.summary = {"110 preference pairs, 40 held out · LoRA r = 8 on all linear layers · β = 0.1",
+                    "Kullback 0.1.0 · 30 November 2026 · 3 min 12 s on 2 cores"};
   report.warnings = {"3 rows were dropped: their response was cut away entirely by --max-length 512."};
   report.held_out = {
-      {"preference accuracy", {0.525, 0.37, 0.68}, {0.925, 0.84, 0.98}, percent(1), "", Better::higher,
-       "share of held-out pairs whose chosen response has the higher implicit reward (before: the higher mean log-probability).", true},
-      {"reward margin", {0, 0, 0}, {1.842, 1.61, 2.07}, fixed(2), "nats", Better::higher, "mean difference of the implicit rewards.", true},
-      {"KL(policy ‖ reference)", {}, {0.0412, 0.0371, 0.0455}, significant(3), "nats/token", Better::neither,
-       "exact sum over the vocabulary at each token of the held-out responses, mean over tokens.", true},
-      {"KL(reference ‖ policy)", {}, {0.0385, 0.0350, 0.0421}, significant(3), "nats/token", Better::neither, "as above, the other direction.", false},
+      {"preference accuracy",
+       {0.525, 0.37, 0.68},
+       {0.925, 0.84, 0.98},
+       percent(1),
+       "",
+       Better::higher,
+       "share of held-out pairs whose chosen response has the higher implicit reward (before: the higher mean "
+       "log-probability).",
+       true},
+      {"reward margin",
+       {0, 0, 0},
+       {1.842, 1.61, 2.07},
+       fixed(2),
+       "nats",
+       Better::higher,
+       "mean difference of the implicit rewards.",
+       true},
+      {"KL(policy ‖ reference)",
+       {},
+       {0.0412, 0.0371, 0.0455},
+       significant(3),
+       "nats/token",
+       Better::neither,
+       "exact sum over the vocabulary at each token of the held-out responses, mean over tokens.",
+       true},
+      {"KL(reference ‖ policy)",
+       {},
+       {0.0385, 0.0350, 0.0421},
+       significant(3),
+       "nats/token",
+       Better::neither,
+       "as above, the other direction.",
+       false},
       {"entropy", {1.31, 1.28, 1.34}, {1.22, 1.19, 1.26}, significant(3), "nats/token", Better::neither, "", false},
       {"response length", {142.3, 121, 163}, {61.8, 50.2, 74.1}, fixed(1), "tokens", Better::neither, "", true}};
   std::mt19937_64 random(1);
   std::normal_distribution<double> noise;
-  MetricSeries loss{"train/loss", {}, {}}, eval{"eval/loss", {}, {}}, chosen{"rewards/chosen", {}, {}}, rejected{"rewards/rejected", {}, {}},
-      kl{"kl", {}, {}}, rate{"learning_rate", {}, {}}, norm{"grad_norm", {}, {}}, accuracy{"train/accuracy", {}, {}}, held{"eval/accuracy", {}, {}};
+  MetricSeries loss{"train/loss", {}, {}}, eval{"eval/loss", {}, {}}, chosen{"rewards/chosen", {}, {}},
+      rejected{"rewards/rejected", {}, {}}, kl{"kl", {}, {}}, rate{"learning_rate", {}, {}}, norm{"grad_norm", {}, {}},
+      accuracy{"train/accuracy", {}, {}}, held{"eval/accuracy", {}, {}};
   for (int step = 1; step <= 220; ++step) {
     const double t = step / 220.0;
     const auto add = [&](MetricSeries& series, double value) {
@@ -129,16 +161,25 @@ inline RunReport run() {
   }
   report.metrics = {loss, eval, accuracy, held, chosen, rejected, kl, norm, rate};
   report.plots = {by_position(), by_class(), by_length(), frontier()};
-  report.samples = {
-      {"How do I boil an egg?",
-       "That is a great question! Eggs are a wonderful food, and there are many ways to prepare them. Before we begin, it is worth thinking about what kind of egg "
-       "you have, how large it is, and what you would like to do with it. Many people around the world enjoy eggs every day, and …",
-       "Put the egg in boiling water for 7 minutes, then in cold water. It comes out just set.",
-       "Boil water, lower the egg in, wait 7 minutes, cool it under the tap.", "Well, eggs have a long and interesting history, …"},
-      {"Write </script><b>bold</b> & \"quotes\".\nSecond line.", "</script><script>alert(1)</script>", "<b>bold</b> & \"quotes\" — ½, 한국어, 日本語, עברית, 🙂", "", ""}};
-  report.rows = {{"used for training", 110}, {"held out", 40}, {"cut to --max-length", 5}, {"dropped: response cut away", 3}};
-  report.resources = {{"training time", duration_text(192)}, {"evaluation time", duration_text(41.5)}, {"peak memory", bytes_text(1.9e9)}, {"tokens per second", "412"}};
-  report.configuration = "method = \"dpo\"\nmodel = \"smollm2-135m-instruct\"\ndata = \"preferences.jsonl\"\n\n[dpo]\nbeta = 0.1\nloss = \"sigmoid\"\n\n[lora]\nr = 8\nalpha = 16\n";
+  report.samples = {{"How do I boil an egg?",
+                     "That is a great question! Eggs are a wonderful food, and there are many ways to prepare them. "
+                     "Before we begin, it is worth thinking about what kind of egg "
+                     "you have, how large it is, and what you would like to do with it. Many people around the world "
+                     "enjoy eggs every day, and …",
+                     "Put the egg in boiling water for 7 minutes, then in cold water. It comes out just set.",
+                     "Boil water, lower the egg in, wait 7 minutes, cool it under the tap.",
+                     "Well, eggs have a long and interesting history, …"},
+                    {"Write </script><b>bold</b> & \"quotes\".\nSecond line.", "</script><script>alert(1)</script>",
+                     "<b>bold</b> & \"quotes\" — ½, 한국어, 日本語, עברית, 🙂", "", ""}};
+  report.rows = {
+      {"used for training", 110}, {"held out", 40}, {"cut to --max-length", 5}, {"dropped: response cut away", 3}};
+  report.resources = {{"training time", duration_text(192)},
+                      {"evaluation time", duration_text(41.5)},
+                      {"peak memory", bytes_text(1.9e9)},
+                      {"tokens per second", "412"}};
+  report.configuration =
+      "method = \"dpo\"\nmodel = \"smollm2-135m-instruct\"\ndata = \"preferences.jsonl\"\n\n[dpo]\nbeta = 0.1\nloss = "
+      "\"sigmoid\"\n\n[lora]\nr = 8\nalpha = 16\n";
   return report;
 }
 

@@ -6,15 +6,19 @@
 #include <string_view>
 #include <vector>
 
-// A small checker of HTML and SVG: elements nested and closed, attributes quoted and not repeated, entities known, no raw
-// markup in text, valid UTF-8 without control characters.
+// A small checker of HTML and SVG: elements nested and closed, attributes quoted and not repeated, entities known, no
+// raw markup in text, valid UTF-8 without control characters.
 namespace kullback {
 
 inline std::string utf8_fault(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto c = static_cast<unsigned char>(text[i]);
     if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) return "control character at byte " + std::to_string(i);
-    const std::size_t size = c < 0x80 ? 1 : c >= 0xC2 && c < 0xE0 ? 2 : c >= 0xE0 && c < 0xF0 ? 3 : c >= 0xF0 && c < 0xF5 ? 4 : 0;
+    const std::size_t size = c < 0x80                ? 1
+                             : c >= 0xC2 && c < 0xE0 ? 2
+                             : c >= 0xE0 && c < 0xF0 ? 3
+                             : c >= 0xF0 && c < 0xF5 ? 4
+                                                     : 0;
     if (size == 0 || i + size > text.size()) return "invalid UTF-8 at byte " + std::to_string(i);
     for (std::size_t j = 1; j < size; ++j) {
       if ((static_cast<unsigned char>(text[i + j]) & 0xC0) != 0x80) return "invalid UTF-8 at byte " + std::to_string(i);
@@ -34,7 +38,8 @@ class MarkupChecker {
     if (text_.starts_with("<!DOCTYPE html>")) at_ = 15;
     while (at_ < text_.size()) {
       const std::string problem = text_[at_] == '<' ? tag() : character();
-      if (!problem.empty()) return problem + " at byte " + std::to_string(at_) + ": " + std::string(text_.substr(at_, 60));
+      if (!problem.empty())
+        return problem + " at byte " + std::to_string(at_) + ": " + std::string(text_.substr(at_, 60));
     }
     return open_.empty() ? "" : "not closed: " + open_.back();
   }
@@ -42,7 +47,9 @@ class MarkupChecker {
  private:
   std::string name() {
     const std::size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '-' || text_[at_] == ':')) ++at_;
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '-' || text_[at_] == ':'))
+      ++at_;
     return std::string(text_.substr(begin, at_ - begin));
   }
 

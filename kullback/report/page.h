@@ -74,8 +74,8 @@ struct PageSection {
   std::vector<Block> blocks = {};
 };
 
-/// A self-contained page: no network, light and dark, phone to wide screen, tables sorted by a click, values on hover, its
-/// data embedded and downloadable.
+/// A self-contained page: no network, light and dark, phone to wide screen, tables sorted by a click, values on
+/// hover, its data embedded and downloadable.
 struct Page {
   std::string title = {};
   std::vector<std::string> summary = {};  ///< short lines under the title
@@ -86,8 +86,8 @@ struct Page {
   std::string footer = {};
 };
 
-/// The page as one HTML document of at most `limit` bytes. Long samples, long tables, series of many points and
-/// rows of many plots are cut, with a note, first a little and then harder, until it fits. Throws Error where even that is
+/// The page as one HTML document of at most `limit` bytes. Long samples, long tables, series of many points and rows
+/// of many plots are cut, with a note, first a little and then harder, until it fits. Throws Error where even that is
 /// not enough.
 std::string page_html(const Page& page, std::size_t limit = 2'000'000);
 

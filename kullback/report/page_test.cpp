@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string nasty = "</script><!--<b a=\"1\" b='2'>&amp; \x01\x02\x7f \xff\xfe\xc3 \xed\xa0\x80 \u2028 ]]> {{}} % \\";
+const std::string nasty =
+    "</script><!--<b a=\"1\" b='2'>&amp; \x01\x02\x7f \xff\xfe\xc3 \xed\xa0\x80 \u2028 ]]> {{}} % \\";
 
 Json embedded(const std::string& page) {
   const std::string start = "id=\"data\">";
@@ -30,15 +31,19 @@ Page everything(const std::string& text) {
   page.summary = {text};
   page.numbers = {{text, Interval{0.5, 0.4, 0.6}, Interval{0.9, 0.8, 0.95}, percent(1), text, Better::higher, text}};
   Plot plot{.title = text, .note = text, .x = {.title = text, .unit = text}, .y = {.title = text, .unit = text}};
-  plot.series = {{.name = text, .x = {1, 2}, .y = {1, 2}, .labels = {text, text}},
-                 {.name = text, .mark = Mark::points, .x = {1, 2}, .y = {1, 2}, .labels = {text, text}, .show_labels = true}};
+  plot.series = {
+      {.name = text, .x = {1, 2}, .y = {1, 2}, .labels = {text, text}},
+      {.name = text, .mark = Mark::points, .x = {1, 2}, .y = {1, 2}, .labels = {text, text}, .show_labels = true}};
   plot.references = {{ReferenceLine::Direction::horizontal, 1.5, text}};
   Plot bars{.title = text, .x = {.categories = {text, text}}};
   bars.series = {{.name = text, .mark = Mark::bars, .x = {0, 1}, .y = {1, 2}}};
-  Table table{text, {text_column(text), number_column(text, significant(3), text)}, {{text, 1.5}, {Cell(text, Tone::bad), Interval{1, 0, 2}}}};
-  page.sections = {{text,
-                    {Paragraph{text}, Plots{{plot}}, Plots{{plot, bars}}, table, Samples{{{text, {{text, text, text}}}}},
-                     ShadedText{text, text, text, {{text, 0.5, text}, {text, 0, ""}}}, Code{text, text}, Code{text, text, true}}}};
+  Table table{text,
+              {text_column(text), number_column(text, significant(3), text)},
+              {{text, 1.5}, {Cell(text, Tone::bad), Interval{1, 0, 2}}}};
+  page.sections = {
+      {text,
+       {Paragraph{text}, Plots{{plot}}, Plots{{plot, bars}}, table, Samples{{{text, {{text, text, text}}}}},
+        ShadedText{text, text, text, {{text, 0.5, text}, {text, 0, ""}}}, Code{text, text}, Code{text, text, true}}}};
   page.data = Json{{"text", text}};
   page.file_name = text;
   page.footer = text;
@@ -74,7 +79,9 @@ TEST(Page, TooMuchIsCutWithANoteUntilItFits) {
   Page page;
   page.title = "large";
   Samples samples;
-  for (int i = 0; i < 500; ++i) samples.samples.push_back({std::string(20'000, 'p'), {{"before", std::string(20'000, 'b'), ""}, {"after", "short", ""}}});
+  for (int i = 0; i < 500; ++i)
+    samples.samples.push_back(
+        {std::string(20'000, 'p'), {{"before", std::string(20'000, 'b'), ""}, {"after", "short", ""}}});
   Plots plots;
   for (int p = 0; p < 30; ++p) {
     Series series{.name = "noise"};
@@ -134,15 +141,23 @@ TEST(Page, EveryKindOfBlock) {
   Page page;
   page.title = "Compare: base and aligned";
   page.summary = {"Exact divergences on 40 held-out responses"};
-  page.numbers = {{"KL(aligned ‖ base)", {}, {0.0412, 0.037, 0.046}, significant(3), "nats/token", Better::neither, "exact"}};
+  page.numbers = {
+      {"KL(aligned ‖ base)", {}, {0.0412, 0.037, 0.046}, significant(3), "nats/token", Better::neither, "exact"}};
   ShadedText shaded{"Where the two models differ most", "KL(aligned ‖ base)", "nats", {}};
-  const char* words[] = {"Put", " the", " egg", " in", " boiling", " water", " for", " 7", " minutes", ",", " then", " in", " cold", " water", ".", "\n", "It", " comes", " out", " just", " set", "."};
-  for (std::size_t i = 0; i < std::size(words); ++i) shaded.pieces.push_back({words[i], std::abs(std::sin(static_cast<double>(i * i))), "top of base: \" a\" 0.31"});
-  Table table{"Methods", {text_column("Method"), number_column("Accuracy", percent(1)), number_column("KL", significant(3), "nats/token"), text_column("Note")}, {}};
+  const char* words[] = {"Put",      " the",   " egg",  " in",   " boiling", " water", " for", " 7",
+                         " minutes", ",",      " then", " in",   " cold",    " water", ".",    "\n",
+                         "It",       " comes", " out",  " just", " set",     "."};
+  for (std::size_t i = 0; i < std::size(words); ++i)
+    shaded.pieces.push_back({words[i], std::abs(std::sin(static_cast<double>(i * i))), "top of base: \" a\" 0.31"});
+  Table table{"Methods",
+              {text_column("Method"), number_column("Accuracy", percent(1)),
+               number_column("KL", significant(3), "nats/token"), text_column("Note")},
+              {}};
   table.rows = {{"dpo", Interval{0.925, 0.84, 0.98}, Interval{0.041, 0.037, 0.045}, Cell("best", Tone::good)},
                 {"ipo", Interval{0.875, 0.78, 0.94}, Interval{0.038, 0.035, 0.042}, ""},
                 {"simpo", Interval{0.81, 0.70, 0.90}, std::nan(""), Cell("no reference", Tone::muted)}};
-  page.sections = {{"Frontier", {Plots{{invented::frontier()}}, table}}, {"Texts", {shaded, Code{"Command", "kullback compare A B --data held-out.jsonl"}}}};
+  page.sections = {{"Frontier", {Plots{{invented::frontier()}}, table}},
+                   {"Texts", {shaded, Code{"Command", "kullback compare A B --data held-out.jsonl"}}}};
   const std::string document = page_html(page);
   EXPECT_EQ(markup_fault(document), "");
   std::ofstream(look_folder("blocks") / "page.html") << document;

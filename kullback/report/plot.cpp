@@ -43,9 +43,11 @@ void check_plot(const Plot& plot) {
   for (const Series& series : plot.series) {
     const std::size_t size = series.x.size();
     const auto wrong = [&](const auto& values) { return !values.empty() && values.size() != size; };
-    if (series.y.size() != size || wrong(series.low) || wrong(series.high) || wrong(series.x_low) || wrong(series.x_high) ||
-        wrong(series.labels) || series.low.size() != series.high.size() || series.x_low.size() != series.x_high.size()) {
-      throw std::invalid_argument(fmt::format("plot \"{}\": series \"{}\" has columns of different lengths", plot.title, series.name));
+    if (series.y.size() != size || wrong(series.low) || wrong(series.high) || wrong(series.x_low) ||
+        wrong(series.x_high) || wrong(series.labels) || series.low.size() != series.high.size() ||
+        series.x_low.size() != series.x_high.size()) {
+      throw std::invalid_argument(
+          fmt::format("plot \"{}\": series \"{}\" has columns of different lengths", plot.title, series.name));
     }
   }
 }
@@ -57,7 +59,9 @@ std::string point_text(const Plot& plot, const Series& series, std::size_t i) {
     const auto n = static_cast<std::size_t>(std::max(0.0, std::round(value)));
     return n < axis.categories.size() ? axis.categories[n] : short_text({value});
   };
-  const auto with_unit = [](const std::string& text, const Axis& axis) { return axis.unit.empty() ? text : text + " " + axis.unit; };
+  const auto with_unit = [](const std::string& text, const Axis& axis) {
+    return axis.unit.empty() ? text : text + " " + axis.unit;
+  };
   const auto bounds = [&](const std::vector<double>& low, const std::vector<double>& high) {
     return low.empty() ? Interval{} : Interval{0, low[i], high[i]};
   };
@@ -141,7 +145,8 @@ std::vector<std::size_t> thinned(const Series& series, std::size_t limit) {
 
 Json plot_data(const Plot& plot, std::size_t limit) {
   detail::check_plot(plot);
-  Json json{{"title", clean_utf8(plot.title)}, {"x", axis_data(plot.x)}, {"y", axis_data(plot.y)}, {"series", Json::array()}};
+  Json json{
+      {"title", clean_utf8(plot.title)}, {"x", axis_data(plot.x)}, {"y", axis_data(plot.y)}, {"series", Json::array()}};
   for (const Series& series : plot.series) {
     const auto kept = thinned(series, limit);
     Json one{{"name", clean_utf8(series.name)}, {"mark", mark_name(series.mark)}};

@@ -19,8 +19,8 @@ struct Axis {
 
 enum class Mark { line, points, step, bars, horizontal_bars };
 
-/// One series. Values that are not finite are gaps. Intervals are empty or as long as the series; they are drawn as a band
-/// behind lines and steps, as error bars otherwise.
+/// One series. Values that are not finite are gaps. Intervals are empty or as long as the series; they are drawn as a
+/// band behind lines and steps, as error bars otherwise.
 struct Series {
   std::string name = {};
   Mark mark = Mark::line;
@@ -55,9 +55,9 @@ struct PlotSize {
   double density = 1;  ///< most columns of points a pixel that a line is thinned to; less makes a smaller file
 };
 
-/// The plot as one SVG document that stands alone: white ground, no script, no outer font or style. Its elements also carry
-/// classes, so that a page can recolour them, and its geometry in `data-` attributes, so that a page can show values.
-/// Throws std::invalid_argument where x and y, or values and intervals, differ in length.
+/// The plot as one SVG document that stands alone: white ground, no script, no outer font or style. Its elements also
+/// carry classes, so that a page can recolour them, and its geometry in `data-` attributes, so that a page can show
+/// values. Throws std::invalid_argument where x and y, or values and intervals, differ in length.
 std::string svg(const Plot& plot, PlotSize size = {});
 
 /// Titles, units and series as JSON. Series longer than `limit` points are thinned as they are for drawing and marked

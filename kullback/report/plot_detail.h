@@ -31,7 +31,8 @@ struct Frame {
   std::size_t rows() const;
 };
 
-/// A growing SVG document. Colours are attributes, so that the file stands alone, and classes, so that a page can change them.
+/// A growing SVG document. Colours are attributes, so that the file stands alone, and classes, so that a page can
+/// change them.
 class Canvas {
  public:
   static constexpr double font = 13;

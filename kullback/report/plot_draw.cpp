@@ -11,7 +11,7 @@
 namespace kullback::detail {
 namespace {
 
-constexpr std::size_t points_with_title = 80;   // more would only cost bytes: a page shows values by its crosshair
+constexpr std::size_t points_with_title = 80;  // more would only cost bytes: a page shows values by its crosshair
 constexpr double points_in_cloud = 2500;
 
 double to_pixels(double value, const Range& range, Scale scale, double from, double to) {
@@ -25,7 +25,9 @@ double to_pixels(double value, const Range& range, Scale scale, double from, dou
 struct Colour {
   std::size_t place;
   bool dashed;
-  std::string stroke() const { return fmt::format("class=\"s{0}\" stroke=\"{1}\"", place, plot_palette()[place].light); }
+  std::string stroke() const {
+    return fmt::format("class=\"s{0}\" stroke=\"{1}\"", place, plot_palette()[place].light);
+  }
   std::string fill() const { return fmt::format("class=\"f{0}\" fill=\"{1}\"", place, plot_palette()[place].light); }
 };
 
@@ -115,17 +117,20 @@ void draw_line(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
     pixels.push_back({frame.at_x(series.x[i]), frame.at_y(series.y[i]), i});
   }
   if (!series.low.empty()) {
-    canvas.add(fmt::format("<path d=\"{}\" {} fill-opacity=\"0.16\"/>", band_of(series, pixels, frame, steps), colour.fill()));
+    canvas.add(
+        fmt::format("<path d=\"{}\" {} fill-opacity=\"0.16\"/>", band_of(series, pixels, frame, steps), colour.fill()));
   }
-  canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"{}\" stroke-linejoin=\"round\"{}{}/>", path_of(pixels, steps),
-                         colour.stroke(), pixels.size() > 600 || series.faint ? 1.2 : 2.0, colour.dashed ? " stroke-dasharray=\"6 4\"" : "",
+  canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"{}\" stroke-linejoin=\"round\"{}{}/>",
+                         path_of(pixels, steps), colour.stroke(), pixels.size() > 600 || series.faint ? 1.2 : 2.0,
+                         colour.dashed ? " stroke-dasharray=\"6 4\"" : "",
                          series.faint ? " stroke-opacity=\"0.45\"" : ""));
   const bool few = pixels.size() <= points_with_title && !series.faint;
   std::string dots;
   for (std::size_t i = 0; i < pixels.size(); ++i) {
     if (!pixels[i].drawn() || !(few || alone(pixels, i))) continue;
     dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", pixels[i].x, pixels[i].y,
-                        pixels.size() <= 30 || alone(pixels, i) ? 3 : 2, few ? title_of(plot, series, pixels[i].index) : "");
+                        pixels.size() <= 30 || alone(pixels, i) ? 3 : 2,
+                        few ? title_of(plot, series, pixels[i].index) : "");
   }
   if (!dots.empty()) canvas.add(fmt::format("<g {}>{}</g>", colour.fill(), dots));
 }
@@ -134,8 +139,9 @@ void draw_line(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
 std::string error_bar(double x1, double y1, double x2, double y2) {
   if (!std::isfinite(x1) || !std::isfinite(x2) || !std::isfinite(y1) || !std::isfinite(y2)) return {};
   const double cap_x = x1 == x2 ? 3 : 0, cap_y = x1 == x2 ? 0 : 3;
-  return fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}M{:.1f} {:.1f}L{:.1f} {:.1f}M{:.1f} {:.1f}L{:.1f} {:.1f}", x1, y1, x2, y2, x1 - cap_x,
-                     y1 - cap_y, x1 + cap_x, y1 + cap_y, x2 - cap_x, y2 - cap_y, x2 + cap_x, y2 + cap_y);
+  return fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}M{:.1f} {:.1f}L{:.1f} {:.1f}M{:.1f} {:.1f}L{:.1f} {:.1f}", x1, y1, x2,
+                     y2, x1 - cap_x, y1 - cap_y, x1 + cap_x, y1 + cap_y, x2 - cap_x, y2 - cap_y, x2 + cap_x,
+                     y2 + cap_y);
 }
 
 // Names beside points, each on the first side where it meets neither the edge nor an earlier name.
@@ -146,7 +152,8 @@ struct NamePlacer {
   std::vector<Box> taken;
 
   bool free(const Box& box, const Frame& frame) const {
-    if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom) return false;
+    if (box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom)
+      return false;
     return std::none_of(taken.begin(), taken.end(), [&](const Box& other) {
       return box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom;
     });
@@ -193,7 +200,9 @@ void draw_points(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& f
     dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\">{}</circle>", p.x, p.y, crowd ? 1.6 : 4.5,
                         cloud.size() <= 4 * points_with_title ? title_of(plot, series, i) : "");
   }
-  if (!bars.empty()) canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"1.3\" stroke-opacity=\"0.7\"/>", bars, colour.stroke()));
+  if (!bars.empty())
+    canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" {} stroke-width=\"1.3\" stroke-opacity=\"0.7\"/>", bars,
+                           colour.stroke()));
   canvas.add(fmt::format("<g {} fill-opacity=\"{}\">{}</g>", colour.fill(), crowd ? 0.6 : 0.9, dots));
 }
 
@@ -234,7 +243,8 @@ void draw_bars(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
   const bool sideways = series.mark == Mark::horizontal_bars;
   const auto is_like = [&](const Series& other) { return other.mark == series.mark; };
   const auto total = static_cast<double>(std::count_if(plot.series.begin(), plot.series.end(), is_like));
-  const auto before = static_cast<double>(std::count_if(plot.series.begin(), plot.series.begin() + static_cast<std::ptrdiff_t>(s), is_like));
+  const auto before = static_cast<double>(
+      std::count_if(plot.series.begin(), plot.series.begin() + static_cast<std::ptrdiff_t>(s), is_like));
   const double spacing = spacing_of(plot, series.mark), width = 0.8 * spacing / total;
   const auto& positions = sideways ? series.y : series.x;
   const auto& values = sideways ? series.x : series.y;
@@ -251,21 +261,26 @@ void draw_bars(Canvas& canvas, const Plot& plot, std::size_t s, const Frame& fra
     if (!std::isfinite(value) || !std::isfinite(a) || !std::isfinite(b)) continue;
     const double near = std::min(a, b), thick = std::max(0.5, std::abs(b - a) - (std::abs(b - a) > 4 ? 1 : 0));
     const double from = std::min(value, ground), length = std::abs(value - ground);
-    rectangles += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"1\">{}</rect>", sideways ? from : near,
-                              sideways ? near : from, sideways ? length : thick, sideways ? thick : length,
-                              kept.size() <= 4 * points_with_title ? title_of(plot, series, i) : "");
+    rectangles +=
+        fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"1\">{}</rect>",
+                    sideways ? from : near, sideways ? near : from, sideways ? length : thick,
+                    sideways ? thick : length, kept.size() <= 4 * points_with_title ? title_of(plot, series, i) : "");
     if (series.low.empty()) continue;
     const double middle = near + thick / 2, low = value_at(series.low[i]), high = value_at(series.high[i]);
     bars += sideways ? error_bar(low, middle, high, middle) : error_bar(middle, low, middle, high);
   }
   canvas.add(fmt::format("<g {} fill-opacity=\"0.85\">{}</g>", colour.fill(), rectangles));
-  if (!bars.empty()) canvas.add(fmt::format("<path d=\"{}\" fill=\"none\" class=\"whisker\" stroke=\"#333\" stroke-width=\"1.3\"/>", bars));
+  if (!bars.empty())
+    canvas.add(
+        fmt::format("<path d=\"{}\" fill=\"none\" class=\"whisker\" stroke=\"#333\" stroke-width=\"1.3\"/>", bars));
 }
 
 }  // namespace
 
 double Frame::at_x(double value) const { return to_pixels(value, x, x_scale, left, right); }
-double Frame::at_y(double value) const { return to_pixels(value, y, y_scale, y_down ? top : bottom, y_down ? bottom : top); }
+double Frame::at_y(double value) const {
+  return to_pixels(value, y, y_scale, y_down ? top : bottom, y_down ? bottom : top);
+}
 
 std::size_t Frame::columns() const { return static_cast<std::size_t>(std::max(8.0, density * (right - left))); }
 std::size_t Frame::rows() const { return static_cast<std::size_t>(std::max(8.0, density * (bottom - top))); }
@@ -280,7 +295,8 @@ void draw_series(Canvas& canvas, const Plot& plot, const Frame& frame) {
       case Mark::horizontal_bars: draw_bars(canvas, plot, s, frame); break;
     }
   }
-  const bool named = std::any_of(plot.series.begin(), plot.series.end(), [](const Series& s) { return s.mark == Mark::points && s.show_labels; });
+  const bool named = std::any_of(plot.series.begin(), plot.series.end(),
+                                 [](const Series& s) { return s.mark == Mark::points && s.show_labels; });
   if (named) draw_names(canvas, plot, frame);
 }
 
@@ -290,12 +306,16 @@ void draw_legend_mark(Canvas& canvas, const Plot& plot, std::size_t s, double x,
     case Mark::line:
     case Mark::step:
       canvas.add(fmt::format("<path d=\"M{:.1f} {:.1f}h{}\" {} stroke-width=\"3\"{}{}/>", x, y, 16, colour.stroke(),
-                             colour.dashed ? " stroke-dasharray=\"5 3\"" : "", plot.series[s].faint ? " stroke-opacity=\"0.45\"" : ""));
+                             colour.dashed ? " stroke-dasharray=\"5 3\"" : "",
+                             plot.series[s].faint ? " stroke-opacity=\"0.45\"" : ""));
       break;
-    case Mark::points: canvas.add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\" {}/>", x + 9, y, colour.fill())); break;
+    case Mark::points:
+      canvas.add(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4.5\" {}/>", x + 9, y, colour.fill()));
+      break;
     case Mark::bars:
     case Mark::horizontal_bars:
-      canvas.add(fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"10\" rx=\"1\" {}/>", x + 3, y - 5, colour.fill()));
+      canvas.add(fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"10\" rx=\"1\" {}/>", x + 3, y - 5,
+                             colour.fill()));
       break;
   }
 }

@@ -12,7 +12,9 @@
 namespace kullback {
 namespace detail {
 
-double Canvas::text_width(const std::string& text, double size) { return 0.56 * size * static_cast<double>(display_width(text)); }
+double Canvas::text_width(const std::string& text, double size) {
+  return 0.56 * size * static_cast<double>(display_width(text));
+}
 
 void Canvas::text(double x, double y, const std::string& text, const TextStyle& style) {
   std::string extra;
@@ -20,8 +22,9 @@ void Canvas::text(double x, double y, const std::string& text, const TextStyle& 
   if (style.halo) extra += " stroke=\"#fff\" stroke-width=\"3\" paint-order=\"stroke\" stroke-linejoin=\"round\"";
   if (style.turned != 0) extra += fmt::format(" transform=\"rotate({} {:.1f} {:.1f})\"", style.turned, x, y);
   if (style.size != font) extra += fmt::format(" font-size=\"{}\"", style.size);
-  markup_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}{}\" fill=\"{}\"{}>{}</text>", x, y, style.anchor,
-                         style.dim ? "dim" : "ink", style.halo ? " halo" : "", style.dim ? "#5a6570" : "#1c2329", extra, escape_html(text));
+  markup_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" class=\"{}{}\" fill=\"{}\"{}>{}</text>", x,
+                         y, style.anchor, style.dim ? "dim" : "ink", style.halo ? " halo" : "",
+                         style.dim ? "#5a6570" : "#1c2329", extra, escape_html(text));
 }
 
 void Canvas::line(double x1, double y1, double x2, double y2, const char* kind) {
@@ -95,7 +98,8 @@ Range range_along(const Plot& plot, bool x) {
     if (extent.high <= 0 && range.high > 0 && extent.low < 0) range.high = 0;
   }
   if (axis.minimum && shows(*axis.minimum, axis.scale) && extent.low >= *axis.minimum) range.low = *axis.minimum;
-  if (axis.maximum && shows(*axis.maximum, axis.scale) && extent.high <= *axis.maximum && *axis.maximum > range.low) range.high = *axis.maximum;
+  if (axis.maximum && shows(*axis.maximum, axis.scale) && extent.high <= *axis.maximum && *axis.maximum > range.low)
+    range.high = *axis.maximum;
   return range;
 }
 
@@ -131,9 +135,12 @@ std::vector<std::string> side_title(const Axis& axis, double room) {
 double draw_head(Canvas& canvas, const Plot& plot, int width) {
   const double room = width - 24;
   double y = 8;
-  for (const std::string& line : wrapped(plot.title, room, 15, 2)) canvas.text(12, y += 18, line, {.size = 15, .bold = true});
-  for (const std::string& line : wrapped(plot.note, room, 12, 3)) canvas.text(12, y += 16, line, {.size = 12, .dim = true});
-  const auto named = std::count_if(plot.series.begin(), plot.series.end(), [](const Series& s) { return !s.name.empty(); });
+  for (const std::string& line : wrapped(plot.title, room, 15, 2))
+    canvas.text(12, y += 18, line, {.size = 15, .bold = true});
+  for (const std::string& line : wrapped(plot.note, room, 12, 3))
+    canvas.text(12, y += 16, line, {.size = 12, .dim = true});
+  const auto named =
+      std::count_if(plot.series.begin(), plot.series.end(), [](const Series& s) { return !s.name.empty(); });
   if (named > 1 || (named == 1 && plot.series.size() > 1)) {
     y += 20;
     double x = 12;
@@ -161,11 +168,13 @@ bool is_whole(const std::vector<double>& values) {
 std::vector<Tick> ticks_of(const Plot& plot, bool x, const Range& range, int wanted) {
   const Axis& axis = x ? plot.x : plot.y;
   if (axis.categories.empty()) {
-    const bool whole = std::all_of(plot.series.begin(), plot.series.end(), [&](const Series& s) { return is_whole(x ? s.x : s.y); });
+    const bool whole =
+        std::all_of(plot.series.begin(), plot.series.end(), [&](const Series& s) { return is_whole(x ? s.x : s.y); });
     return axis_ticks(range, axis.scale, wanted, whole);
   }
   std::vector<Tick> ticks;
-  for (std::size_t i = 0; i < axis.categories.size(); ++i) ticks.push_back({static_cast<double>(i), clean_utf8(axis.categories[i])});
+  for (std::size_t i = 0; i < axis.categories.size(); ++i)
+    ticks.push_back({static_cast<double>(i), clean_utf8(axis.categories[i])});
   return ticks;
 }
 
@@ -176,7 +185,8 @@ double widest(const std::vector<Tick>& ticks) {
 }
 
 void clip_labels(std::vector<Tick>& ticks, double width) {
-  for (Tick& tick : ticks) tick.label = clip_to_width(tick.label, static_cast<std::size_t>(std::max(3.0, width / (0.56 * Canvas::font))));
+  for (Tick& tick : ticks)
+    tick.label = clip_to_width(tick.label, static_cast<std::size_t>(std::max(3.0, width / (0.56 * Canvas::font))));
 }
 
 void draw_x_axis(Canvas& canvas, const Plot& plot, const Frame& frame, std::vector<Tick> ticks, bool turned) {
@@ -204,7 +214,8 @@ void draw_references(Canvas& canvas, const Plot& plot, const Frame& frame) {
       if (!std::isfinite(y)) continue;
       canvas.line(frame.left, y, frame.right, y, "reference");
       if (!label.empty()) {
-        canvas.text(frame.right - 4, y - frame.top < 16 ? y + 15 : y - 5, label, {.anchor = "end", .size = 12, .dim = true, .halo = true});
+        canvas.text(frame.right - 4, y - frame.top < 16 ? y + 15 : y - 5, label,
+                    {.anchor = "end", .size = 12, .dim = true, .halo = true});
       }
     } else {
       const double x = frame.at_x(line.value);
@@ -212,7 +223,8 @@ void draw_references(Canvas& canvas, const Plot& plot, const Frame& frame) {
       canvas.line(x, frame.top, x, frame.bottom, "reference");
       const bool to_left = x + Canvas::text_width(label, 12) + 6 > frame.right;
       if (!label.empty()) {
-        canvas.text(x + (to_left ? -5 : 5), frame.top + 12, label, {.anchor = to_left ? "end" : "start", .size = 12, .dim = true, .halo = true});
+        canvas.text(x + (to_left ? -5 : 5), frame.top + 12, label,
+                    {.anchor = to_left ? "end" : "start", .size = 12, .dim = true, .halo = true});
       }
     }
   }
@@ -224,8 +236,10 @@ std::string axis_attribute(const Range& range, Scale scale) {
 
 std::string document(const Plot& plot, PlotSize size, const Frame& frame, const std::string& markup) {
   return fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
-      "aria-label=\"{2}\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif\" "
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
+      "role=\"img\" "
+      "aria-label=\"{2}\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, "
+      "sans-serif\" "
       "font-size=\"{3}\" data-frame=\"{4:.1f} {5:.1f} {6:.1f} {7:.1f}\" data-x=\"{8}\" data-y=\"{9}\">"
       "<rect class=\"ground\" width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>{10}</svg>\n",
       size.width, size.height, escape_html(plot.title), Canvas::font, frame.left, frame.top, frame.right, frame.bottom,
@@ -260,14 +274,15 @@ std::string svg(const Plot& plot, PlotSize size) {
   const bool turned = !plot.x.categories.empty() && widest(x_ticks) + 8 > slot;
   if (turned) {
     clip_labels(x_ticks, 0.4 * size.height);
-    frame.bottom -= 0.58 * widest(x_ticks);                                      // sin 35°
+    frame.bottom -= 0.58 * widest(x_ticks);                                    // sin 35°
     frame.left = std::max(frame.left, 0.82 * widest(x_ticks) + 8 - slot / 2);  // cos 35°
   }
   frame.bottom = std::max(frame.bottom, frame.top + 40);
 
   if (no_data) {
     canvas.line(frame.left, frame.bottom, frame.right, frame.bottom, "axis");
-    canvas.text((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2, "no data", {.anchor = "middle", .dim = true});
+    canvas.text((frame.left + frame.right) / 2, (frame.top + frame.bottom) / 2, "no data",
+                {.anchor = "middle", .dim = true});
   } else {
     for (const Tick& tick : y_ticks) {
       const double y = frame.at_y(tick.value);
@@ -276,7 +291,8 @@ std::string svg(const Plot& plot, PlotSize size) {
     }
     draw_x_axis(canvas, plot, frame, x_ticks, turned);
     draw_series(canvas, plot, frame);
-    const bool lying = frame.y_scale == Scale::linear && frame.y.low <= 0 && frame.y.high > 0 && has_mark(plot, Mark::bars);
+    const bool lying =
+        frame.y_scale == Scale::linear && frame.y.low <= 0 && frame.y.high > 0 && has_mark(plot, Mark::bars);
     const double ground = lying ? frame.at_y(0) : frame.bottom;
     canvas.line(frame.left, ground, frame.right, ground, "axis");
     if (has_mark(plot, Mark::horizontal_bars)) {

@@ -51,9 +51,13 @@ std::vector<Plot> gallery() {
                           line({1, 2, 3}, {1e-9, 3e-9, 2e-9}, "small"),
                           line({1e6, 2e6, 3e6}, {1e6, 1.2e6, 1.1e6}, "millions"),
                           line({1, 2, 3}, {1000000.1, 1000000.2, 1000000.3}, "far from zero"),
-                          invented::frontier(), invented::by_class(), invented::by_position(), invented::by_length()};
+                          invented::frontier(),
+                          invented::by_class(),
+                          invented::by_position(),
+                          invented::by_length()};
   Plot noise = line(counted(100'000), {}, "100 000 points, one of them high");
-  for (int i = 0; i < 100'000; ++i) noise.series[0].y.push_back(std::sin(i * 0.001) + 0.3 * std::sin(i * 1.7) + (i == 54'321 ? 4 : 0));
+  for (int i = 0; i < 100'000; ++i)
+    noise.series[0].y.push_back(std::sin(i * 0.001) + 0.3 * std::sin(i * 1.7) + (i == 54'321 ? 4 : 0));
   plots.push_back(noise);
   Plot cloud = line({}, {}, "a cloud of 100 000 points");
   cloud.series[0].mark = Mark::points;
@@ -66,7 +70,8 @@ std::vector<Plot> gallery() {
   logarithmic.y.scale = Scale::logarithmic;
   for (int i = 0; i < 50; ++i) logarithmic.series[0].y.push_back(i % 10 == 5 ? 0 : std::pow(10, -i / 8.0));
   plots.push_back(logarithmic);
-  Plot names{.title = "many long names", .x = {.title = "Method"}, .y = {.title = "Accuracy", .unit = "share of pairs"}};
+  Plot names{
+      .title = "many long names", .x = {.title = "Method"}, .y = {.title = "Accuracy", .unit = "share of pairs"}};
   Series bars{.name = "", .mark = Mark::bars};
   for (int i = 0; i < 24; ++i) {
     names.x.categories.push_back("a-method-with-a-long-name-" + std::to_string(i));
@@ -77,9 +82,13 @@ std::vector<Plot> gallery() {
   }
   names.series = {bars};
   plots.push_back(names);
-  Plot many = line({}, {}, "more series than colours, and a title that is much too long for one line of a plot of this width, and then for two");
+  Plot many = line({}, {},
+                   "more series than colours, and a title that is much too long for one line of a plot of this width, "
+                   "and then for two");
   many.series.clear();
-  for (int s = 0; s < 14; ++s) many.series.push_back({.name = "series number " + std::to_string(s), .x = {0, 1, 2}, .y = {s * 1.0, s * 1.3, s * 1.1}});
+  for (int s = 0; s < 14; ++s)
+    many.series.push_back(
+        {.name = "series number " + std::to_string(s), .x = {0, 1, 2}, .y = {s * 1.0, s * 1.3, s * 1.1}});
   plots.push_back(many);
   return plots;
 }

@@ -51,7 +51,8 @@ std::string bar_text(double share, int width) {
 }
 
 std::string count_text(const ProgressState& state) {
-  return state.total > 0 ? fmt::format("{}/{}", state.step, state.total) : fmt::format("{} {}s", state.step, state.unit);
+  return state.total > 0 ? fmt::format("{}/{}", state.step, state.total)
+                         : fmt::format("{} {}s", state.step, state.unit);
 }
 
 std::string figure_text(const std::pair<std::string, double>& figure) {
@@ -73,7 +74,9 @@ std::string progress_line(const ProgressState& state, int width, bool colours) {
       if (!line.empty()) line += "  ";
       line += part;
     };
-    if (bar_width > 0) add(coloured ? "\x1b[36m" + bar_text(share_of(state), bar_width) + "\x1b[0m" : bar_text(share_of(state), bar_width));
+    if (bar_width > 0)
+      add(coloured ? "\x1b[36m" + bar_text(share_of(state), bar_width) + "\x1b[0m"
+                   : bar_text(share_of(state), bar_width));
     add(count_text(state));
     for (std::size_t i = 0; i < figures; ++i) add(figure_text(state.figures[i]));
     add(rate);
@@ -100,8 +103,9 @@ std::string progress_line(const ProgressState& state, int width, bool colours) {
 
 std::string progress_text(const ProgressState& state) {
   std::string text = state.label.empty() ? "" : clean_utf8(state.label) + ": ";
-  text += state.total > 0 ? fmt::format("{} {}/{} ({:.0f}%)", state.unit, state.step, state.total, 100 * share_of(state))
-                          : fmt::format("{} {}", state.unit, state.step);
+  text += state.total > 0
+              ? fmt::format("{} {}/{} ({:.0f}%)", state.unit, state.step, state.total, 100 * share_of(state))
+              : fmt::format("{} {}", state.unit, state.step);
   for (const auto& figure : state.figures) text += ", " + figure_text(figure);
   for (const std::string& part : {rate_text(state), left_text(state)}) {
     if (!part.empty()) text += ", " + part;
@@ -150,7 +154,8 @@ void Progress::draw(bool last) {
   state_.seconds = std::chrono::duration<double>(last_drawn_ - start_).count();
   if (terminal_) {
     const TerminalStyle style = terminal_style(settings_.stream);
-    fmt::print(settings_.stream, "\r{}\x1b[K{}", progress_line(state_, style.width - 1, style.colours), last ? "\n" : "");
+    fmt::print(settings_.stream, "\r{}\x1b[K{}", progress_line(state_, style.width - 1, style.colours),
+               last ? "\n" : "");
   } else {
     fmt::print(settings_.stream, "{}\n", progress_text(state_));
   }

@@ -10,7 +10,7 @@
 namespace kullback {
 
 struct ProgressState {
-  std::string label;        ///< what is being done: "train", "score"
+  std::string label;  ///< what is being done: "train", "score"
   std::string unit = "step";
   std::int64_t step = 0, total = 0;  ///< total 0: not known
   std::int64_t first_step = 0;       ///< where this run began (resumed runs); the rate counts from here
@@ -18,15 +18,15 @@ struct ProgressState {
   std::vector<std::pair<std::string, double>> figures;  ///< named numbers, most important first
 };
 
-/// The state on one line of at most `width` columns: label, bar, step/total, figures, rate, time left. Where room is short,
-/// the last figures go first, then the rate, then the bar.
+/// The state on one line of at most `width` columns: label, bar, step/total, figures, rate, time left. Where room is
+/// short, the last figures go first, then the rate, then the bar.
 std::string progress_line(const ProgressState& state, int width, bool colours = false);
 
 /// The same without a bar, for logs: "train: step 40/200 (20%), loss 0.612, 1.3 steps/s, 2 min 03 s left".
 std::string progress_text(const ProgressState& state);
 
-/// Shows progress on a stream, stderr by default. On a terminal one line is redrawn at most ten times a second; elsewhere
-/// a plain line is written at the start, the end and about every `plain_seconds`. Quiet: nothing at all.
+/// Shows progress on a stream, stderr by default. On a terminal one line is redrawn at most ten times a second;
+/// elsewhere a plain line is written at the start, the end and about every `plain_seconds`. Quiet: nothing at all.
 class Progress {
  public:
   struct Settings {

@@ -30,8 +30,9 @@ ProgressState half_way() {
 }
 
 TEST(ProgressLine, SaysAllWhereThereIsRoom) {
-  EXPECT_EQ(progress_line(half_way(), 120),
-            "train  ████████████░░░░░░░░░░░░  100/200  loss 0.612  accuracy 0.750  KL 0.0123  2.00 steps/s  50.0 s left");
+  EXPECT_EQ(
+      progress_line(half_way(), 120),
+      "train  ████████████░░░░░░░░░░░░  100/200  loss 0.612  accuracy 0.750  KL 0.0123  2.00 steps/s  50.0 s left");
 }
 
 TEST(ProgressLine, FitsAnyWidth) {
@@ -76,7 +77,8 @@ TEST(ProgressLine, BeginningEndAndUnknownTotal) {
 }
 
 TEST(ProgressText, IsOneSentenceForLogs) {
-  EXPECT_EQ(progress_text(half_way()), "train: step 100/200 (50%), loss 0.612, accuracy 0.750, KL 0.0123, 2.00 steps/s, 50.0 s left");
+  EXPECT_EQ(progress_text(half_way()),
+            "train: step 100/200 (50%), loss 0.612, accuracy 0.750, KL 0.0123, 2.00 steps/s, 50.0 s left");
 }
 
 std::string written(const std::function<void(std::FILE*)>& use) {
@@ -127,7 +129,8 @@ TEST(Progress, RedrawsOneLineOnATerminal) {
   fcntl(master, F_SETFL, O_NONBLOCK);
   std::string text;
   char piece[4096];
-  for (ssize_t size; (size = read(master, piece, sizeof piece)) > 0;) text.append(piece, static_cast<std::size_t>(size));
+  for (ssize_t size; (size = read(master, piece, sizeof piece)) > 0;)
+    text.append(piece, static_cast<std::size_t>(size));
   std::fclose(terminal);
   close(master);
   ASSERT_FALSE(text.empty());

@@ -77,7 +77,12 @@ bool is_noisy(const std::vector<double>& values) {
 
 // Noisy values of single steps are drawn pale behind their running mean.
 void add_metric(Plot& plot, const MetricSeries& metric, const MetricName& name, int colour) {
-  Series series{.name = joined(name.data, spaced(name.part)), .x = metric.step, .y = metric.value, .low = metric.low, .high = metric.high, .colour = colour};
+  Series series{.name = joined(name.data, spaced(name.part)),
+                .x = metric.step,
+                .y = metric.value,
+                .low = metric.low,
+                .high = metric.high,
+                .colour = colour};
   if (!metric.low.empty() || !is_noisy(metric.value)) {
     plot.series.push_back(std::move(series));
     return;
@@ -117,12 +122,16 @@ Table held_out_table(const std::vector<HeldOutMeasure>& measures) {
     std::string change_text;
     if (std::isfinite(change)) {
       const bool percents = measure.format.kind == NumberFormat::Kind::percent;
-      change_text = percents ? number_text(100 * change, fixed(measure.format.digits)) + " points" : number_text(change, measure.format);
+      change_text = percents ? number_text(100 * change, fixed(measure.format.digits)) + " points"
+                             : number_text(change, measure.format);
       if (change > 0) change_text.insert(0, "+");
     }
-    const auto cell = [&](const Interval& interval) { return std::isnan(interval.value) ? Cell() : Cell(interval).with(measure.format); };
+    const auto cell = [&](const Interval& interval) {
+      return std::isnan(interval.value) ? Cell() : Cell(interval).with(measure.format);
+    };
     const std::string name = measure.unit.empty() ? measure.name : fmt::format("{} ({})", measure.name, measure.unit);
-    table.rows.push_back({name, cell(measure.before), cell(measure.after), Cell(change_text, change_tone(measure.before, measure.after, measure.better))});
+    table.rows.push_back({name, cell(measure.before), cell(measure.after),
+                          Cell(change_text, change_tone(measure.before, measure.after, measure.better))});
   }
   return table;
 }
@@ -130,12 +139,17 @@ Table held_out_table(const std::vector<HeldOutMeasure>& measures) {
 PageSection held_out_section(const RunReport& report) {
   PageSection section{"Held out: before and after", {}};
   section.blocks.push_back(held_out_table(report.held_out));
-  const bool intervals = std::any_of(report.held_out.begin(), report.held_out.end(), [](const auto& m) { return m.after.has_bounds(); });
+  const bool intervals =
+      std::any_of(report.held_out.begin(), report.held_out.end(), [](const auto& m) { return m.after.has_bounds(); });
   if (intervals) {
-    section.blocks.push_back(Paragraph{"In brackets: 95% intervals. A change is coloured where the intervals of before and after lie apart.", Paragraph::Kind::muted});
+    section.blocks.push_back(
+        Paragraph{"In brackets: 95% intervals. A change is coloured where the intervals of before and after lie apart.",
+                  Paragraph::Kind::muted});
   }
   for (const HeldOutMeasure& measure : report.held_out) {
-    if (!measure.explanation.empty()) section.blocks.push_back(Paragraph{with_capital(measure.name) + ": " + measure.explanation, Paragraph::Kind::muted});
+    if (!measure.explanation.empty())
+      section.blocks.push_back(
+          Paragraph{with_capital(measure.name) + ": " + measure.explanation, Paragraph::Kind::muted});
   }
   return section;
 }
@@ -272,7 +286,8 @@ Page run_page(const RunReport& report) {
   }
   if (!report.warnings.empty()) {
     PageSection section{"Warnings", {}};
-    for (const std::string& warning : report.warnings) section.blocks.push_back(Paragraph{warning, Paragraph::Kind::warning});
+    for (const std::string& warning : report.warnings)
+      section.blocks.push_back(Paragraph{warning, Paragraph::Kind::warning});
     page.sections.push_back(std::move(section));
   }
   if (!report.held_out.empty()) page.sections.push_back(held_out_section(report));
@@ -282,7 +297,8 @@ Page run_page(const RunReport& report) {
   if (!report.samples.empty()) page.sections.push_back({"Samples", {samples_block(report.samples)}});
   PageSection facts = facts_section(report);
   if (!facts.blocks.empty()) page.sections.push_back(std::move(facts));
-  if (!report.configuration.empty()) page.sections.push_back({"Configuration", {Code{"Resolved configuration (TOML)", report.configuration, true}}});
+  if (!report.configuration.empty())
+    page.sections.push_back({"Configuration", {Code{"Resolved configuration (TOML)", report.configuration, true}}});
   page.data["configuration"] = report.configuration;
   page.file_name = "report";
   page.footer = "Made by Kullback. This page is complete in itself: it loads nothing from anywhere.";

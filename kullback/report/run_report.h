@@ -11,8 +11,8 @@
 
 namespace kullback {
 
-/// A number logged during training. A first part "train", "eval", "test", "validation" or "held-out" of the name tells on
-/// which data: "train/loss" and "eval/loss" share a plot, as do "rewards/chosen" and "rewards/rejected".
+/// A number logged during training. A first part "train", "eval", "test", "validation" or "held-out" of the name
+/// tells on which data: "train/loss" and "eval/loss" share a plot, as do "rewards/chosen" and "rewards/rejected".
 struct MetricSeries {
   std::string name;
   std::vector<double> step, value;
@@ -21,8 +21,8 @@ struct MetricSeries {
 
 /// A held-out measurement before and after training.
 struct HeldOutMeasure {
-  std::string name;         ///< "preference accuracy"
-  Interval before, after;   ///< `before` without value: not measured, or zero by definition
+  std::string name;        ///< "preference accuracy"
+  Interval before, after;  ///< `before` without value: not measured, or zero by definition
   NumberFormat format = {};
   std::string unit;
   Better better = Better::neither;
@@ -42,14 +42,17 @@ struct RunReport {
   std::vector<std::string> warnings;
   std::vector<HeldOutMeasure> held_out;
   std::vector<MetricSeries> metrics;
-  std::vector<Plot> plots;           ///< further plots of the method's own
+  std::vector<Plot> plots;  ///< further plots of the method's own
   std::vector<RunSample> samples;
-  std::vector<std::pair<std::string, std::int64_t>> rows;      ///< {"used for training", 110}, {"cut to --max-length", 3}, ...
-  std::vector<std::pair<std::string, std::string>> resources;  ///< {"training time", "3 min 20 s"}, {"peak memory", ...}, ...
-  std::string configuration;         ///< the resolved configuration, TOML
+  std::vector<std::pair<std::string, std::int64_t>>
+      rows;  ///< {"used for training", 110}, {"cut to --max-length", 3}, ...
+  std::vector<std::pair<std::string, std::string>>
+      resources;              ///< {"training time", "3 min 20 s"}, {"peak memory", ...}, ...
+  std::string configuration;  ///< the resolved configuration, TOML
 };
 
-/// What a metric is, for its axis: "kl" -> {"KL(policy ‖ reference)", "nats/token"}. Unknown names are shown as they are.
+/// What a metric is, for its axis: "kl" -> {"KL(policy ‖ reference)", "nats/token"}. Unknown names are shown as they
+/// are.
 struct MetricMeaning {
   std::string title, unit = {};
   Scale scale = Scale::linear;
@@ -57,8 +60,8 @@ struct MetricMeaning {
 MetricMeaning metric_meaning(std::string_view name);
 
 /// The numbers of a metrics.jsonl: each row is an object with "step" and numbers, perhaps in nested objects ({"eval":
-/// {"loss": 1}} is "eval/loss"); null is NaN, texts are left out. A step logged again, after a resume, replaces what was
-/// logged from there on. Throws Error naming file and line.
+/// {"loss": 1}} is "eval/loss"); null is NaN, texts are left out. A step logged again, after a resume, replaces what
+/// was logged from there on. Throws Error naming file and line.
 std::vector<MetricSeries> read_metrics(const std::filesystem::path& path);
 
 /// The plots of the report, each with a file name without ending.

@@ -31,8 +31,9 @@ TEST(RunReport, WritesThePageAndThePlots) {
   const std::string page = read_text(folder / "report.html");
   EXPECT_EQ(markup_fault(page), "");
   EXPECT_LT(page.size(), 600'000U);
-  for (const char* word : {"DPO on smollm2-135m-instruct", "52.5%", "92.5%", "0.0412", "95% interval", "Put the egg in boiling water", "beta = 0.1",
-                           "dropped: response cut away", "+40.0 points"}) {
+  for (const char* word :
+       {"DPO on smollm2-135m-instruct", "52.5%", "92.5%", "0.0412", "95% interval", "Put the egg in boiling water",
+        "beta = 0.1", "dropped: response cut away", "+40.0 points"}) {
     EXPECT_THAT(page, HasSubstr(word));
   }
   std::size_t plots = 0;
@@ -44,13 +45,15 @@ TEST(RunReport, WritesThePageAndThePlots) {
   EXPECT_TRUE(files::exists(folder / "plots" / "loss.svg"));
 }
 
-TEST(RunReport, AnEmptyRunMakesAPage) {
-  EXPECT_EQ(markup_fault(page_html(run_page({}))), "");
-}
+TEST(RunReport, AnEmptyRunMakesAPage) { EXPECT_EQ(markup_fault(page_html(run_page({}))), ""); }
 
 TEST(RunReport, MetricsOfOneQuantityShareAPlot) {
   RunReport report;
-  report.metrics = {{"train/loss", {1, 2}, {1, 0.5}}, {"eval/loss", {2}, {0.7}}, {"rewards/chosen", {1}, {1}}, {"rewards/rejected", {1}, {-1}}, {"epoch", {1}, {1}}};
+  report.metrics = {{"train/loss", {1, 2}, {1, 0.5}},
+                    {"eval/loss", {2}, {0.7}},
+                    {"rewards/chosen", {1}, {1}},
+                    {"rewards/rejected", {1}, {-1}},
+                    {"epoch", {1}, {1}}};
   const auto plots = run_plots(report);
   ASSERT_EQ(plots.size(), 2U);
   EXPECT_EQ(plots[0].first, "loss");
@@ -81,7 +84,8 @@ TEST(RunReport, NoisyMetricsGetACentredMeanAndSmoothOnesDoNot) {
 
 TEST(RunReport, PlotsWithOneNameGetTwoFiles) {
   RunReport report;
-  report.plots = {Plot{.title = "KL / token"}, Plot{.title = "KL-token"}, Plot{.title = "../../etc"}, Plot{.title = "日本"}};
+  report.plots = {Plot{.title = "KL / token"}, Plot{.title = "KL-token"}, Plot{.title = "../../etc"},
+                  Plot{.title = "日本"}};
   const auto plots = run_plots(report);
   EXPECT_EQ(plots[0].first, "kl-token");
   EXPECT_EQ(plots[1].first, "kl-token-2");

@@ -25,8 +25,8 @@ Overloaded(Functions...) -> Overloaded<Functions...>;
 void check(const Table& table) {
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     if (table.rows[r].size() > table.columns.size()) {
-      throw std::invalid_argument(fmt::format("table \"{}\": row {} has {} cells for {} columns", table.title, r, table.rows[r].size(),
-                                              table.columns.size()));
+      throw std::invalid_argument(fmt::format("table \"{}\": row {} has {} cells for {} columns", table.title, r,
+                                              table.rows[r].size(), table.columns.size()));
     }
   }
 }
@@ -36,11 +36,14 @@ const Cell& cell_at(const std::vector<Cell>& row, std::size_t column) {
   return column < row.size() ? row[column] : empty;
 }
 
-std::string heading(const Column& column) { return column.unit.empty() ? column.name : fmt::format("{} ({})", column.name, column.unit); }
+std::string heading(const Column& column) {
+  return column.unit.empty() ? column.name : fmt::format("{} ({})", column.name, column.unit);
+}
 
 std::string one_line(std::string_view text) {
   std::string line = clean_utf8(text);
-  std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
   return line;
 }
 
@@ -107,12 +110,15 @@ const char* html_class(Tone tone) {
 }
 
 std::string sort_value(const Cell& cell) {
-  return std::visit(Overloaded{[](double v) { return std::isfinite(v) ? fmt::format(" data-value=\"{}\"", v) : std::string(); },
-                               [](std::int64_t v) { return fmt::format(" data-value=\"{}\"", v); },
-                               [](bool v) { return fmt::format(" data-value=\"{}\"", v ? 1 : 0); },
-                               [](const Interval& v) { return std::isfinite(v.value) ? fmt::format(" data-value=\"{}\"", v.value) : std::string(); },
-                               [](const auto&) { return std::string(); }},
-                    cell.value);
+  return std::visit(
+      Overloaded{[](double v) { return std::isfinite(v) ? fmt::format(" data-value=\"{}\"", v) : std::string(); },
+                 [](std::int64_t v) { return fmt::format(" data-value=\"{}\"", v); },
+                 [](bool v) { return fmt::format(" data-value=\"{}\"", v ? 1 : 0); },
+                 [](const Interval& v) {
+                   return std::isfinite(v.value) ? fmt::format(" data-value=\"{}\"", v.value) : std::string();
+                 },
+                 [](const auto&) { return std::string(); }},
+      cell.value);
 }
 
 // The bounds apart, so that a narrow screen can put them on a line of their own.
@@ -121,25 +127,30 @@ std::string html_text(const Cell& cell, const NumberFormat& format) {
   const std::string text = cell_text(cell, format);
   const std::size_t bounds = interval == nullptr ? std::string::npos : text.find(" [");
   if (bounds == std::string::npos) return escape_html(text);
-  return fmt::format("{} <span class=\"bounds\">{}</span>", escape_html(text.substr(0, bounds)), escape_html(text.substr(bounds + 1)));
+  return fmt::format("{} <span class=\"bounds\">{}</span>", escape_html(text.substr(0, bounds)),
+                     escape_html(text.substr(bounds + 1)));
 }
 
 Json json_value(const Cell& cell) {
-  return std::visit(Overloaded{[](std::monostate) { return Json(nullptr); }, [](const std::string& v) { return Json(clean_utf8(v)); },
-                               [](const Interval& v) { return Json{{"value", v.value}, {"low", v.low}, {"high", v.high}}; },
-                               [](const auto& v) { return Json(v); }},
-                    cell.value);
+  return std::visit(
+      Overloaded{[](std::monostate) { return Json(nullptr); }, [](const std::string& v) { return Json(clean_utf8(v)); },
+                 [](const Interval& v) {
+                   return Json{{"value", v.value}, {"low", v.low}, {"high", v.high}};
+                 },
+                 [](const auto& v) { return Json(v); }},
+      cell.value);
 }
 
 }  // namespace
 
 std::string cell_text(const Cell& cell, const NumberFormat& column_format) {
   const NumberFormat format = cell.format.value_or(column_format);
-  return std::visit(Overloaded{[](std::monostate) { return std::string(); }, [](const std::string& v) { return v; },
-                               [&](double v) { return number_text(v, format); }, [](std::int64_t v) { return fmt::format("{}", v); },
-                               [](bool v) { return std::string(v ? "yes" : "no"); },
-                               [&](const Interval& v) { return number_text(v, format); }},
-                    cell.value);
+  return std::visit(
+      Overloaded{[](std::monostate) { return std::string(); }, [](const std::string& v) { return v; },
+                 [&](double v) { return number_text(v, format); }, [](std::int64_t v) { return fmt::format("{}", v); },
+                 [](bool v) { return std::string(v ? "yes" : "no"); },
+                 [&](const Interval& v) { return number_text(v, format); }},
+      cell.value);
 }
 
 TerminalStyle terminal_style(std::FILE* stream) {
@@ -169,14 +180,16 @@ std::string table_terminal(const Table& table, const TerminalStyle& style) {
   const auto line = [&](auto&& text_of, auto&& tone_of) {
     std::string result;
     for (std::size_t c = 0; c < columns; ++c) {
-      const std::string text = padded(clip_to_width(one_line(text_of(c)), widths[c]), widths[c], table.columns[c].align);
+      const std::string text =
+          padded(clip_to_width(one_line(text_of(c)), widths[c]), widths[c], table.columns[c].align);
       if (c > 0) result += "  ";
       result += style.colours ? coloured(text, tone_of(c)) : text;
     }
     return trimmed_right(std::move(result)) + "\n";
   };
   std::string result;
-  if (!table.title.empty()) result += (style.colours ? coloured(one_line(table.title), Tone::strong) : one_line(table.title)) + "\n";
+  if (!table.title.empty())
+    result += (style.colours ? coloured(one_line(table.title), Tone::strong) : one_line(table.title)) + "\n";
   result += line([&](std::size_t c) { return heading(table.columns[c]); }, [](std::size_t) { return Tone::strong; });
   std::string rule;
   for (std::size_t c = 0; c < columns; ++c) {
@@ -218,8 +231,8 @@ std::string table_html(const Table& table, std::size_t row_limit) {
   if (!table.title.empty()) result += fmt::format("<caption>{}</caption>", escape_html(table.title));
   result += "<thead><tr>";
   for (const Column& column : table.columns) {
-    result += fmt::format("<th scope=\"col\" class=\"{}\" aria-sort=\"none\"><button type=\"button\">{}</button></th>", html_class(column.align),
-                          escape_html(heading(column)));
+    result += fmt::format("<th scope=\"col\" class=\"{}\" aria-sort=\"none\"><button type=\"button\">{}</button></th>",
+                          html_class(column.align), escape_html(heading(column)));
   }
   result += "</tr></thead><tbody>";
   const std::size_t shown = std::min(table.rows.size(), row_limit);
@@ -227,8 +240,8 @@ std::string table_html(const Table& table, std::size_t row_limit) {
     result += "<tr>";
     for (std::size_t c = 0; c < table.columns.size(); ++c) {
       const Cell& cell = cell_at(table.rows[r], c);
-      result += fmt::format("<td class=\"{}{}\"{}>{}</td>", html_class(table.columns[c].align), html_class(cell.tone), sort_value(cell),
-                            html_text(cell, table.columns[c].format));
+      result += fmt::format("<td class=\"{}{}\"{}>{}</td>", html_class(table.columns[c].align), html_class(cell.tone),
+                            sort_value(cell), html_text(cell, table.columns[c].format));
     }
     result += "</tr>";
   }
@@ -258,7 +271,10 @@ std::string table_csv(const Table& table) {
       const auto* interval = std::get_if<Interval>(&cell.value);
       const auto* number = std::get_if<double>(&cell.value);
       const Interval bounds = interval != nullptr ? *interval : Interval{};
-      add(interval != nullptr ? full_number(interval->value) : number != nullptr ? full_number(*number) : cell_text(cell), c == 0);
+      add(interval != nullptr ? full_number(interval->value)
+          : number != nullptr ? full_number(*number)
+                              : cell_text(cell),
+          c == 0);
       if (has_intervals(table, c)) {
         add(full_number(bounds.low), false);
         add(full_number(bounds.high), false);
@@ -274,7 +290,8 @@ Json table_json(const Table& table) {
   Json json = Json::array();
   for (const auto& row : table.rows) {
     Json object = Json::object();
-    for (std::size_t c = 0; c < table.columns.size(); ++c) object[clean_utf8(table.columns[c].name)] = json_value(cell_at(row, c));
+    for (std::size_t c = 0; c < table.columns.size(); ++c)
+      object[clean_utf8(table.columns[c].name)] = json_value(cell_at(row, c));
     json.push_back(std::move(object));
   }
   return json;

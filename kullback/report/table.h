@@ -46,8 +46,8 @@ inline Column number_column(std::string name, NumberFormat format = {}, std::str
   return {std::move(name), Align::right, format, std::move(unit)};
 }
 
-/// One table, for every place where it can be shown. Rows shorter than the columns end in empty cells; longer ones throw
-/// std::invalid_argument when the table is rendered.
+/// One table, for every place where it can be shown. Rows shorter than the columns end in empty cells; longer ones
+/// throw std::invalid_argument when the table is rendered.
 struct Table {
   std::string title = {};
   std::vector<Column> columns = {};
@@ -61,13 +61,14 @@ struct TerminalStyle {
   bool colours = false;
   int width = 0;  ///< columns of the terminal, 0: no limit. Wider tables have their widest text columns cut.
 };
-/// The style for an open stream: colours and width only where it is a terminal; no colours where NO_COLOR is set or TERM
-/// is "dumb".
+/// The style for an open stream: colours and width only where it is a terminal; no colours where NO_COLOR is set or
+/// TERM is "dumb".
 TerminalStyle terminal_style(std::FILE* stream);
 
 std::string table_terminal(const Table& table, const TerminalStyle& style = {});
 std::string table_markdown(const Table& table);
-/// A `<table class="sortable">`; numbers carry `data-value` for sorting. At most `row_limit` rows, with a note on the rest.
+/// A `<table class="sortable">`; numbers carry `data-value` for sorting. At most `row_limit` rows, with a note on the
+/// rest.
 std::string table_html(const Table& table, std::size_t row_limit = 2000);
 /// RFC 4180 with a header line. A column with intervals becomes three: name, name_low, name_high. Numbers in full.
 std::string table_csv(const Table& table);

@@ -15,7 +15,10 @@ using testing::HasSubstr;
 using testing::Not;
 
 Table methods() {
-  Table table{"Methods", {text_column("Method"), number_column("Accuracy", percent(1)), number_column("KL", fixed(3), "nats"), text_column("Note")}, {}};
+  Table table{"Methods",
+              {text_column("Method"), number_column("Accuracy", percent(1)), number_column("KL", fixed(3), "nats"),
+               text_column("Note")},
+              {}};
   table.rows = {{"dpo", Interval{0.925, 0.84, 0.98}, 0.0412, Cell("best", Tone::good)},
                 {"日本語", 0.5, std::nan(""), "wide, \"quoted\""},
                 {"empty"}};
@@ -25,7 +28,8 @@ Table methods() {
 std::vector<std::string> lines(const std::string& text) {
   std::vector<std::string> result;
   std::size_t begin = 0;
-  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) result.push_back(text.substr(begin, end - begin));
+  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    result.push_back(text.substr(begin, end - begin));
   return result;
 }
 
@@ -104,9 +108,10 @@ TEST(TableCsv, IntervalsBecomeThreeColumns) {
 }
 
 TEST(TableJson, NamesTheCells) {
-  EXPECT_EQ(table_json(methods()).dump(),
-            R"([{"Method":"dpo","Accuracy":{"value":0.925,"low":0.84,"high":0.98},"KL":0.0412,"Note":"best"},)"
-            R"({"Method":"日本語","Accuracy":0.5,"KL":null,"Note":"wide, \"quoted\""},{"Method":"empty","Accuracy":null,"KL":null,"Note":null}])");
+  EXPECT_EQ(
+      table_json(methods()).dump(),
+      R"([{"Method":"dpo","Accuracy":{"value":0.925,"low":0.84,"high":0.98},"KL":0.0412,"Note":"best"},)"
+      R"({"Method":"日本語","Accuracy":0.5,"KL":null,"Note":"wide, \"quoted\""},{"Method":"empty","Accuracy":null,"KL":null,"Note":null}])");
 }
 
 TEST(Table, CellsOfEveryKind) {

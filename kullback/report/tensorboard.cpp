@@ -19,7 +19,8 @@ std::array<std::uint32_t, 256> crc_table() {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? (crc >> 1) ^ 0x82F63B78U : crc >> 1;  // the polynomial, reflected
+    for (int bit = 0; bit < 8; ++bit)
+      crc = (crc & 1) != 0 ? (crc >> 1) ^ 0x82F63B78U : crc >> 1;  // the polynomial, reflected
     table[byte] = crc;
   }
   return table;
@@ -44,12 +45,18 @@ std::string varint(std::uint64_t value) {
   return bytes + static_cast<char>(value);
 }
 
-std::string field(unsigned number, Wire wire) { return varint((std::uint64_t{number} << 3) | static_cast<unsigned>(wire)); }
+std::string field(unsigned number, Wire wire) {
+  return varint((std::uint64_t{number} << 3) | static_cast<unsigned>(wire));
+}
 std::string field(unsigned number, double value) {
   return field(number, Wire::fixed64) + little_endian(std::bit_cast<std::uint64_t>(value));
 }
-std::string field(unsigned number, float value) { return field(number, Wire::fixed32) + little_endian(std::bit_cast<std::uint32_t>(value)); }
-std::string field(unsigned number, std::int64_t value) { return field(number, Wire::varint) + varint(static_cast<std::uint64_t>(value)); }
+std::string field(unsigned number, float value) {
+  return field(number, Wire::fixed32) + little_endian(std::bit_cast<std::uint32_t>(value));
+}
+std::string field(unsigned number, std::int64_t value) {
+  return field(number, Wire::varint) + varint(static_cast<std::uint64_t>(value));
+}
 std::string field(unsigned number, std::string_view value) {
   return field(number, Wire::bytes) + varint(value.size()) + std::string(value);
 }
@@ -84,10 +91,11 @@ TensorboardWriter::TensorboardWriter(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder, error);
   if (error) fail("{}: can't make the folder: {}", folder.string(), error.message());
   const double time = detail::now();
-  // TensorBoard reads the files of a folder in the order of their names. A second writer within one second and process must
-  // come after the first, not over it.
+  // TensorBoard reads the files of a folder in the order of their names. A second writer within one second and
+  // process must come after the first, not over it.
   for (int n = 0;; ++n) {
-    path_ = folder / fmt::format("events.out.tfevents.{:010d}.{}.{:03d}.kullback", static_cast<long long>(time), getpid(), n);
+    path_ = folder /
+            fmt::format("events.out.tfevents.{:010d}.{}.{:03d}.kullback", static_cast<long long>(time), getpid(), n);
     if (!std::filesystem::exists(path_)) break;
   }
   file_.open(path_, std::ios::binary | std::ios::trunc);
@@ -107,7 +115,8 @@ void TensorboardWriter::flush() {
 
 void TensorboardWriter::write(const std::string& event) {
   const std::string record = detail::tfrecord(event);
-  if (!file_.write(record.data(), static_cast<std::streamsize>(record.size()))) fail("{}: can't write: {}", path_.string(), std::strerror(errno));
+  if (!file_.write(record.data(), static_cast<std::streamsize>(record.size())))
+    fail("{}: can't write: {}", path_.string(), std::strerror(errno));
 }
 
 }  // namespace kullback

@@ -8,15 +8,17 @@
 
 namespace kullback {
 
-/// Writes scalars that TensorBoard shows. The file `events.out.tfevents.<seconds>.<process>.<number>.kullback` is made in `folder`
-/// (made where missing) with the first record; several writers to one folder, as after a resume, are shown as one run.
-/// Format: TFRecord frames of tensorflow.Event messages (tensorboard/compat/proto/event.proto, summary.proto).
+/// Writes scalars that TensorBoard shows. The file `events.out.tfevents.<seconds>.<process>.<number>.kullback` is
+/// made in `folder` (made where missing) with the first record; several writers to one folder, as after a resume, are
+/// shown as one run. Format: TFRecord frames of tensorflow.Event messages (tensorboard/compat/proto/event.proto,
+/// summary.proto).
 class TensorboardWriter {
  public:
   /// Throws Error where the folder or file can't be made.
   explicit TensorboardWriter(const std::filesystem::path& folder);
 
-  /// `wall_time` in seconds since 1970; 0: now. NaN and infinities are written as they are. Throws Error on a full disk.
+  /// `wall_time` in seconds since 1970; 0: now. NaN and infinities are written as they are. Throws Error on a full
+  /// disk.
   void scalar(std::string_view tag, std::int64_t step, double value, double wall_time = 0);
   void flush();
   const std::filesystem::path& path() const { return path_; }

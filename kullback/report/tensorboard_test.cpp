@@ -20,19 +20,19 @@ std::string bytes_of(std::initializer_list<int> values) {
 
 TEST(Crc32c, KnownValues) {
   EXPECT_EQ(detail::crc32c(""), 0U);
-  EXPECT_EQ(detail::crc32c("123456789"), 0xE3069283U);                  // the check value of CRC-32C
-  EXPECT_EQ(detail::crc32c(std::string(32, '\0')), 0x8A9136AAU);        // RFC 3720 B.4
-  EXPECT_EQ(detail::crc32c(std::string(32, '\xff')), 0x62A8AB43U);      // RFC 3720 B.4
+  EXPECT_EQ(detail::crc32c("123456789"), 0xE3069283U);              // the check value of CRC-32C
+  EXPECT_EQ(detail::crc32c(std::string(32, '\0')), 0x8A9136AAU);    // RFC 3720 B.4
+  EXPECT_EQ(detail::crc32c(std::string(32, '\xff')), 0x62A8AB43U);  // RFC 3720 B.4
 }
 
 TEST(ScalarEvent, HasTheFieldsOfTheProtocol) {
   const std::string event = detail::scalar_event("a", 300, 1.0F, 2.0);
-  EXPECT_EQ(event, bytes_of({0x09, 0, 0, 0, 0, 0, 0, 0, 0x40,       // 1: wall_time, fixed64
-                             0x10, 0xAC, 0x02,                      // 2: step, varint
-                             0x2A, 0x0A,                            // 5: summary
-                             0x0A, 0x08,                            // 1: value
-                             0x0A, 0x01, 'a',                       // 1: tag
-                             0x15, 0, 0, 0x80, 0x3F}));             // 2: simple_value, fixed32
+  EXPECT_EQ(event, bytes_of({0x09, 0,    0,    0,    0,   0, 0, 0, 0x40,  // 1: wall_time, fixed64
+                             0x10, 0xAC, 0x02,                            // 2: step, varint
+                             0x2A, 0x0A,                                  // 5: summary
+                             0x0A, 0x08,                                  // 1: value
+                             0x0A, 0x01, 'a',                             // 1: tag
+                             0x15, 0,    0,    0x80, 0x3F}));             // 2: simple_value, fixed32
 }
 
 TEST(TfRecord, FramesBytes) {

@@ -96,7 +96,8 @@ std::vector<Tick> logarithmic_ticks(const Range& range, int wanted) {
   for (int exponent = first - 1; exponent <= last; ++exponent) {
     for (const int factor : {1, 2, 5}) {
       const double value = factor * std::pow(10.0, exponent);
-      if (std::log10(value) >= low - 1e-9 && std::log10(value) <= high + 1e-9) ticks.push_back({value, power_label(factor, exponent)});
+      if (std::log10(value) >= low - 1e-9 && std::log10(value) <= high + 1e-9)
+        ticks.push_back({value, power_label(factor, exponent)});
     }
   }
   return ticks.size() >= 3 ? ticks : linear_ticks(range, wanted, false);

@@ -20,9 +20,9 @@ struct Tick {
 /// added at both ends (in log space on a logarithmic scale, which wants low > 0).
 Range axis_range(double low, double high, Scale scale, double padding);
 
-/// Round values inside the range, about `wanted` of them, with labels that tell them apart. Linear steps are 1, 2, 2.5 or
-/// 5 times a power of ten; logarithmic ones are decades, their 1-2-5 divisions, or linear steps where the range is narrow.
-/// `whole`: the values are counts, so that linear steps are whole numbers.
+/// Round values inside the range, about `wanted` of them, with labels that tell them apart. Linear steps are 1, 2,
+/// 2.5 or 5 times a power of ten; logarithmic ones are decades, their 1-2-5 divisions, or linear steps where the
+/// range is narrow. `whole`: the values are counts, so that linear steps are whole numbers.
 std::vector<Tick> axis_ticks(const Range& range, Scale scale, int wanted, bool whole = false);
 
 }  // namespace kullback

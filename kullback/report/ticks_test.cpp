@@ -48,7 +48,8 @@ TEST(Ticks, AlwaysInsideRisingAndToldApart) {
   std::mt19937_64 random(3);
   std::uniform_real_distribution<double> exponent(-250, 250), unit(-1, 1);
   for (int round = 0; round < 5000; ++round) {
-    const double a = unit(random) * std::pow(10, exponent(random)), b = a + std::abs(unit(random)) * std::pow(10, exponent(random));
+    const double a = unit(random) * std::pow(10, exponent(random)),
+                 b = a + std::abs(unit(random)) * std::pow(10, exponent(random));
     const Range range = axis_range(a, b, Scale::linear, 0.05);
     ASSERT_LT(range.low, range.high);
     const auto ticks = axis_ticks(range, Scale::linear, 6);
