@@ -36,36 +36,21 @@ ByteRange with_white_space(std::string_view text, ByteRange range, const AddedTo
 
 }  // namespace
 
-AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) : token_at_node_{-1} {
-  for (const AddedToken& token : tokens) {
-    if (token.content.empty()) continue;
-    std::uint32_t node = 0;
-    for (const char c : token.content) {
-      const auto byte = static_cast<unsigned char>(c);
-      const auto [child, is_new] =
-          children_.emplace(std::uint64_t{node} << 8 | byte, static_cast<std::uint32_t>(token_at_node_.size()));
-      if (is_new) token_at_node_.push_back(-1);
-      node = child->second;
-    }
-    begins_[static_cast<unsigned char>(token.content[0])] = true;
-    if (token_at_node_[node] < 0) {
-      token_at_node_[node] = static_cast<std::int64_t>(tokens_.size());
-      tokens_.push_back(token);
-    }
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens) : tokens_(tokens) {
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& content = tokens_[i].content;
+    if (content.empty()) continue;
+    contents_.insert(content, static_cast<std::int32_t>(i));
+    begins_[static_cast<unsigned char>(content[0])] = true;
   }
 }
 
 const AddedToken* AddedTokens::longest(std::string_view text, std::size_t at, bool special) const {
   const AddedToken* found = nullptr;
-  std::uint32_t node = 0;
-  for (std::size_t i = at; i < text.size(); ++i) {
-    const auto child = children_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(text[i]));
-    if (child == children_.end()) break;
-    node = child->second;
-    if (token_at_node_[node] < 0) continue;
-    const AddedToken& token = tokens_[static_cast<std::size_t>(token_at_node_[node])];
+  contents_.each_at(text, at, [&](std::int32_t place, std::size_t) {
+    const AddedToken& token = tokens_[static_cast<std::size_t>(place)];
     if (special || !token.special) found = &token;
-  }
+  });
   return found;
 }
 

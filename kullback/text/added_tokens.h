@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
+#include "kullback/text/byte_trie.h"
 #include "kullback/text/pattern.h"
 
 namespace kullback {
@@ -41,9 +41,8 @@ class AddedTokens {
   const AddedToken* longest(std::string_view text, std::size_t at, bool special) const;
 
   std::vector<AddedToken> tokens_;
-  std::vector<std::int64_t> token_at_node_;                         // -1: none ends here
-  std::unordered_map<std::uint64_t, std::uint32_t> children_;  // node * 256 + byte -> node
-  bool begins_[256] = {};
+  ByteTrie contents_;        // their places in tokens_
+  bool begins_[256] = {};    // whether one begins with that byte
 };
 
 }  // namespace kullback

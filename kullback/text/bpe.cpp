@@ -135,8 +135,9 @@ Bpe::Bpe(BpeModel model, std::string_view name)
       }
       return found->second;
     };
-    const std::int32_t merged = id_of(left + right.substr(prefix));
-    merges_->insert(id_of(left), id_of(right), {static_cast<std::uint32_t>(rank), merged});
+    const std::int32_t left_id = id_of(left);
+    const std::int32_t right_id = id_of(right);
+    merges_->insert(left_id, right_id, {static_cast<std::uint32_t>(rank), id_of(left + right.substr(prefix))});
   }
 }
 

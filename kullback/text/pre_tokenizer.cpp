@@ -71,38 +71,88 @@ void split(Section& section, const Pattern& pattern, Split::Behavior behavior, b
 
 void run(const Split& step, Section& section) { split(section, step.pattern, step.behavior, step.invert); }
 
-void run(const Digits& step, Section& section) {
+/// Splits at the characters for which `is_match` holds, each a match of its own.
+template <class Test>
+void split_at_characters(Section& section, Split::Behavior behavior, Test is_match) {
   split_pieces(section, [&](std::string_view text) {
     std::vector<ByteRange> matches;
     for (std::size_t at = 0; at < text.size();) {
       const CodePoint point = code_point_at(text, at);
       const ByteRange range{at, at + point.size};
-      if (is_numeric(point.value)) matches.push_back(range);
+      if (is_match(point.value)) matches.push_back(range);
       at = range.end;
     }
-    return arrange(step.individual ? Split::Behavior::isolated : Split::Behavior::contiguous,
-                 parts_of(matches, text.size(), false));
+    return arrange(behavior, parts_of(matches, text.size(), false));
   });
 }
 
-/// Puts a space before every piece that does not begin with one. It counts as coming from the piece's first character.
-void add_prefix_spaces(Section& section) {
-  TracedText text;
-  std::vector<Piece> pieces;
-  for (const Piece& piece : section.pieces) {
-    const std::string_view bytes = std::string_view(section.text.text()).substr(piece.range.begin, piece.range.size());
-    const CodePoint first = code_point_at(bytes, 0);
+void run(const Digits& step, Section& section) {
+  split_at_characters(section, step.individual ? Split::Behavior::isolated : Split::Behavior::contiguous, is_numeric);
+}
+
+bool is_ascii_symbol(char32_t c) { return c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' || c == '`' || c == '|' || c == '~'; }
+bool is_symbol(char32_t c) { return is_punctuation(c) || is_ascii_symbol(c); }
+
+void run(const WhitespaceSplit&, Section& section) { split_at_characters(section, Split::Behavior::removed, is_space); }
+
+void run(const Whitespace&, Section& section) {
+  static const Pattern pattern(R"(\w+|[^\w\s]+)");
+  split(section, pattern, Split::Behavior::removed, true);
+}
+
+void run(const Punctuation& step, Section& section) { split_at_characters(section, step.behavior, is_symbol); }
+
+void run(const BertPreTokenizer&, Section& section) {
+  split_at_characters(section, Split::Behavior::removed, is_space);
+  split_at_characters(section, Split::Behavior::isolated, is_symbol);
+}
+
+/// Writes the pieces anew: `write(piece, out)` appends what becomes of one.
+template <class Write>
+void rewrite_pieces(Section& section, Write write) {
+  TracedText text = section.text.rewritten();
+  for (Piece& piece : section.pieces) {
     const std::size_t begin = text.text().size();
-    if (!bytes.starts_with(' ')) {
-      text.append(" ", section.text.origin({piece.range.begin, piece.range.begin + first.size}));
-    }
-    for (std::size_t i = piece.range.begin; i < piece.range.end; ++i) {
-      text.append(std::string_view(section.text.text()).substr(i, 1), section.text.origin({i, i + 1}));
-    }
-    pieces.push_back({{begin, text.text().size()}, piece.valid});
+    write(piece, text);
+    piece.range = {begin, text.text().size()};
   }
   section.text = std::move(text);
-  section.pieces = std::move(pieces);
+}
+
+std::string_view text_of(const Section& section, const Piece& piece) {
+  return std::string_view(section.text.text()).substr(piece.range.begin, piece.range.size());
+}
+
+/// A text put before a piece counts as coming from the piece's first character.
+ByteRange first_character(const Section& section, const Piece& piece) {
+  return {piece.range.begin, piece.range.begin + code_point_at(text_of(section, piece), 0).size};
+}
+
+void add_prefix_spaces(Section& section) {
+  rewrite_pieces(section, [&](const Piece& piece, TracedText& out) {
+    if (!text_of(section, piece).starts_with(' ')) out.append(" ", section.text, first_character(section, piece));
+    out.append_same(section.text, piece.range);
+  });
+}
+
+void run(const Metaspace& step, Section& section) {
+  const TracedText& text = section.text;
+  rewrite_pieces(section, [&](const Piece& piece, TracedText& out) {
+    const std::string_view bytes = text_of(section, piece);
+    const bool first = section.at_start && text.origin(piece.range).begin == 0;
+    const bool prepend = step.prepend == Metaspace::Prepend::always || (step.prepend == Metaspace::Prepend::first && first);
+    if (prepend && !bytes.starts_with(' ') && !bytes.starts_with(step.replacement)) {
+      out.append(step.replacement, text, first_character(section, piece));
+    }
+    std::size_t done = 0;
+    for (std::size_t at = bytes.find(' '); at != std::string_view::npos; at = bytes.find(' ', done)) {
+      out.append_same(text, {piece.range.begin + done, piece.range.begin + at});
+      out.append(step.replacement, text, {piece.range.begin + at, piece.range.begin + at + 1});
+      done = at + 1;
+    }
+    out.append_same(text, {piece.range.begin + done, piece.range.end});
+  });
+  if (step.split) split(section, Pattern::literal(step.replacement), Split::Behavior::merged_with_next, false);
 }
 
 void run(const ByteLevel& step, Section& section) {

@@ -30,7 +30,29 @@ struct ByteLevel {
   bool use_pattern = true;
 };
 
-using PreTokenizerStep = std::variant<Split, Digits, ByteLevel>;
+/// sentencepiece's way: spaces become a visible character, which begins each word.
+struct Metaspace {
+  enum class Prepend { always, first, never };  ///< to every section that does not begin with it; to the text's first alone
+  std::string replacement = "\u2581";
+  Prepend prepend = Prepend::always;
+  bool split = true;
+};
+
+/// Splits at white space, which is dropped.
+struct WhitespaceSplit {};
+
+/// Runs of word characters, and runs of others that are not white space.
+struct Whitespace {};
+
+/// Punctuation (Unicode P*, and what else ASCII has) apart.
+struct Punctuation {
+  Split::Behavior behavior = Split::Behavior::isolated;
+};
+
+/// White space dropped, then each punctuation character apart.
+struct BertPreTokenizer {};
+
+using PreTokenizerStep = std::variant<Split, Digits, ByteLevel, Metaspace, WhitespaceSplit, Whitespace, Punctuation, BertPreTokenizer>;
 
 void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Section& section);
 

@@ -12,8 +12,10 @@
 #include "kullback/base/json.h"
 #include "kullback/text/added_tokens.h"
 #include "kullback/text/bpe.h"
+#include "kullback/text/decoder.h"
 #include "kullback/text/normalizer.h"
 #include "kullback/text/pre_tokenizer.h"
+#include "kullback/text/unigram.h"
 
 namespace kullback {
 
@@ -34,13 +36,30 @@ struct BpeSpec {
   bool add_prefix_space = false;
 };
 
-/// All parts of a tokenizer: normalise, split, encode the pieces, and what goes around the text.
+using WordModel = std::variant<BpeModel, UnigramModel, WordPieceModel>;
+
+/// One part of what is put together for the model: the first text, the second, or special tokens.
+struct TemplateItem {
+  enum class Kind { first, second, special } kind;
+  std::vector<std::int32_t> ids;  ///< of the special tokens
+  std::int32_t type_id = 0;
+};
+
+/// What goes around one text and around two. Empty: nothing does.
+struct PostProcessor {
+  std::vector<TemplateItem> single, pair;
+  bool byte_level = false;                            ///< a step that only settles offsets is there
+  bool trim_offsets = false, add_prefix_space = false;  ///< offsets leave out the spaces at a token's ends
+};
+
+/// All parts of a tokenizer: find added tokens, normalise, split, encode the pieces, put together; and the way back.
 struct TokenizerParts {
   std::vector<AddedToken> added;
   std::vector<NormalizerStep> normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
-  BpeModel model;
-  std::vector<std::int32_t> prefix, suffix;  ///< what add_special() puts around a text
+  WordModel model;
+  PostProcessor post_processor;
+  std::vector<DecoderStep> decoder;  ///< empty: tokens are joined with spaces
   SpecialIds special;
 };
 
@@ -56,6 +75,9 @@ class Tokenizer {
   /// Error naming the file if merges name unknown tokens, the pre-tokeniser is not known, or an id is not in the vocabulary.
   explicit Tokenizer(const BpeSpec& spec);
   explicit Tokenizer(TokenizerParts parts, std::string_view name);
+  /// From a tokenizer.json (Hugging Face tokenizers) and, for the special tokens, the tokenizer_config.json beside it (may be
+  /// empty). `name` stands in messages. Error if it is not JSON, or has a part that is not known, or parts at odds.
+  static Tokenizer from_json(std::string_view tokenizer_json, std::string_view config_json, std::string_view name);
 
   /// Ids of a text, nothing added to it. Bytes that are no UTF-8 are encoded one by one. Special tokens written in the
   /// text are recognised unless `parse_special` is false (text from outside that must not steer the model).
@@ -64,10 +86,22 @@ class Tokenizer {
   /// The ids with the tokens around them that the model expects of plain text (chat templates write their own); a
   /// beginning or end that is there already is not doubled.
   std::vector<std::int32_t> add_special(std::vector<std::int32_t> ids) const;
+  /// Ids of one text or two, put together as the post-processor says, with the type of each (0: first, 1: second).
+  struct Together {
+    std::vector<std::int32_t> ids, type_ids;
+  };
+  Together put_together(std::span<const std::int32_t> first) const;
+  Together put_together(std::span<const std::int32_t> first, std::span<const std::int32_t> second) const;
+  /// The ids of many texts, on as many threads as there are processors (or `threads`).
+  std::vector<std::vector<std::int32_t>> encode_all(std::span<const std::string> texts, bool parse_special = true, int threads = 0) const;
+  /// Where each token stands, as the tokenizers library counts: [begin, end) in code points of the text.
+  std::vector<ByteRange> offsets(std::string_view text, const Encoding& encoding) const;
 
   /// The exact bytes of the ids, which are UTF-8 if the ids end where a character ends (with_replacements() makes any
   /// bytes printable). Error if an id is not in the vocabulary.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
+  /// The same as text for people: where the bytes are no UTF-8 stands U+FFFD.
+  std::string decode_text(std::span<const std::int32_t> ids, bool skip_special = false) const;
   std::string token_bytes(std::int32_t id) const;
 
   std::int64_t vocabulary_size() const;  ///< largest id + 1
@@ -85,6 +119,8 @@ class Tokenizer {
   Json config_json(std::string_view chat_template = {}) const;
 
  private:
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special, bool exact) const;
+
   struct Made;
   std::shared_ptr<const Made> made_;
 };

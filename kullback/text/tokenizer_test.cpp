@@ -197,7 +197,7 @@ TEST(Tokenizer, SplitsAsEachModelDoes) {
   const auto words = [](const char* pre, const std::string& text) {
     // Merges of everything with everything would be one word a token; ranges of single bytes still show no borders, so
     // the splitter is asked itself.
-    Section section(TracedText(text, 0), true);
+    Section section(TracedText(text, 0, false), true);
     pre_tokenize(gguf_pre_tokenizer(pre).steps, section);
     std::vector<std::string> out;
     for (const Piece& piece : section.pieces) out.push_back(text.substr(piece.range.begin, piece.range.size()));
