@@ -100,7 +100,8 @@ int main(int count, char** words) {
     fmt::print(stderr, "kullback: out of memory; a smaller --batch-size or --max-length needs less\n");
     return kullback::exit_fault;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "kullback: a fault of the program, please report it: {}\n", error.what());
+    const std::string text = error.what();  // LibTorch appends a backtrace
+    fmt::print(stderr, "kullback: a fault of the program, please report it: {}\n", text.substr(0, text.find('\n')));
     return kullback::exit_fault;
   }
 }

@@ -22,7 +22,7 @@ struct DpoOptions {
   std::vector<double> loss_weights{1};              ///< one a loss type
   double label_smoothing = 0;                       ///< assumed rate of flipped labels, in [0, 0.5)
   bool ipo_length_normalize = true;
-  std::optional<double> ld_alpha;                   ///< weight of the tokens beyond the shorter response's length, in [0, 1]
+  std::optional<double> ld_alpha = {};              ///< weight of the tokens beyond the shorter response's length, in [0, 1]
   double discopop_tau = 0.05;                       ///< > 0
 };
 

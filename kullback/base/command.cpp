@@ -246,7 +246,8 @@ std::string Command::toml() const {
   std::string text = fmt::format("# kullback {}: the resolved configuration. To repeat it: kullback {} --config THIS_FILE\n", name_, name_);
   for (const Group& group : groups_) {
     text += fmt::format("\n[{}]\n", section_name(group.heading));
-    for (const auto& [name, value] : group.set->values(group.target).items()) text += fmt::format("{} = {}\n", name, toml_value(value));
+    const Json values = group.set->values(group.target);
+    for (const auto& [name, value] : values.items()) text += fmt::format("{} = {}\n", name, toml_value(value));
   }
   return text;
 }

@@ -93,7 +93,8 @@ CheckOutputs preference_outputs(CheckCase& c, const Method& method) {
       return s;
     }
     const Rows reference = rows(c.tensor("reference_" + name + "_logits"));
-    const HeadStatistics ours = head_statistics(rows(policy), reference, request);
+    const bool two_rows = !needs.divergences.empty();
+    const HeadStatistics ours = two_rows ? head_statistics(rows(policy), reference, request) : head_statistics(rows(policy), request);
     s.logps = shaped(ours.logps);
     for (const Tensor& d : ours.divergences) s.divergences.push_back(shaped(d));
     request.divergences.clear();

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kullback/base/log.h"
 #include "kullback/base/suggest.h"
 
 namespace kullback {
@@ -139,6 +140,10 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
   for (const int64_t i : batch) {
     pairs.push_back(&training_.pairs[static_cast<size_t>(i)]);
     caches.push_back(&training_cache_[static_cast<size_t>(i)]);
+  }
+  if (std::all_of(pairs.begin(), pairs.end(), [](const PreferencePair* p) { return p->chosen.counted() + p->rejected.counted() == 0; })) {
+    warn(fmt::format("{}: no token to count; the batch is skipped", describe(batch)));
+    return {{"loss", {}}, {"skipped_pairs", {static_cast<double>(batch.size()), 1}}};
   }
   Scored scored = this->scored(pairs, caches, measure);
   scored.batch.pairs_in_step = static_cast<double>(whole.size());

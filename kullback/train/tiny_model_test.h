@@ -1,0 +1,36 @@
+#pragma once
+
+#include "kullback/lm/model.h"
+#include "kullback/text/byte_alphabet.h"
+
+namespace kullback::test {
+
+/// A random model of two layers that reads bytes, with ChatML's tokens: everything that a real one has, in milliseconds.
+inline Model tiny_model(uint64_t seed = 1, at::ScalarType dtype = at::kFloat) {
+  BpeSpec spec;
+  spec.name = "tiny";
+  for (int byte = 0; byte < 256; ++byte) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  spec.types.assign(256, 1);
+  for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
+    spec.tokens.emplace_back(token);
+    spec.types.push_back(3);
+  }
+  spec.pre_tokenizer = "gpt2";
+  spec.special.bos = 256;
+  spec.special.eos = 257;
+  Config config;
+  config.vocabulary_size = 258;
+  config.hidden_size = 32;
+  config.layers = 2;
+  config.heads = 4;
+  config.key_value_heads = 2;
+  config.head_size = 8;
+  config.mlp_size = 48;
+  config.tied_head = true;
+  config.bos = 256;
+  config.eos = 257;
+  return Model{.name = "tiny", .transformer = random_transformer(config, seed, 0.2, dtype), .tokenizer = Tokenizer(spec),
+               .chat = ChatTemplate::named("chatml"), .generation = {.stop_ids = {257}, .temperature = {}, .top_p = {}, .top_k = {}}};
+}
+
+}  // namespace kullback::test
