@@ -34,6 +34,7 @@ test: deps  ## build and run every test
 demo: deps  ## from nothing to an aligned model and its report
 	@$(MAKE) --no-print-directory build
 	build/kullback pull $(MODEL)
+	rm -rf runs/demo
 	build/kullback align --method dpo --model $(MODEL) --data data/direct-answers/train.jsonl \
 	  --eval-data data/direct-answers/heldout.jsonl --output runs/demo
 

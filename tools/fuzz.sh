@@ -23,4 +23,5 @@ for source in kullback/*/*_fuzz.cpp; do
   fi
   count=$((count + 1))
 done
+[ "$count" -gt 0 ] || { echo "fuzz: there is no kullback/*/*_fuzz.cpp" >&2; exit 1; }
 echo "fuzz: $count fuzzers found no fault"
