@@ -87,8 +87,8 @@ TEST(Dpo, WhatStandsInMaskedPlacesNeverMatters) {
 }
 
 TEST(Dpo, TheRejectedSideUsesItsOwnMask) {
-  PreferenceBatch batch{.chosen = side(logps({-1, -9}, 1), logps({0, 0}, 1), at::tensor({true, false}).reshape({1, 2})),
-                        .rejected = side(logps({-2, -3}, 1), logps({0, 0}, 1), at::tensor({true, true}).reshape({1, 2})), .weight = {}};
+  PreferenceBatch batch{.chosen = side(logps({-1, -9}, 1), logps({0, 0}, 1), at::tensor({1, 0}).to(at::kBool).reshape({1, 2})),
+                        .rejected = side(logps({-2, -3}, 1), logps({0, 0}, 1), at::ones({1, 2}, at::kBool)), .weight = {}};
   EXPECT_DOUBLE_EQ(dpo_loss(batch, {.beta = 1}).parts.at("logits").item<double>(), -1 + 5);
 }
 

@@ -12,8 +12,8 @@ namespace kullback {
 
 /// How rows of text become token ids.
 struct DataOptions {
-  std::string data;               ///< JSONL of the training rows
-  std::string eval_data;          ///< JSONL of the held-out rows; empty: a part of `data` is held out
+  std::string data = {};          ///< JSONL of the training rows
+  std::string eval_data = {};     ///< JSONL of the held-out rows; empty: a part of `data` is held out
   double eval_fraction = 0.1;     ///< of `data`, held out when there is no eval_data
   int64_t max_rows = 0;           ///< take only so many rows of `data`; 0: all
   int64_t max_length = 1024;      ///< tokens of prompt and response together

@@ -55,7 +55,7 @@ PreferenceData pairs_of(const Model& model, int count) {
 }
 
 /// A tiny run with everything in place.
-struct Run {
+struct TinyRun {
   Model model = test::tiny_model(1, at::kDouble);
   std::shared_ptr<void> options;
   const Method* method;
@@ -63,7 +63,7 @@ struct Run {
   std::unique_ptr<PreferenceTask> task;
   std::unique_ptr<AdamW> optimizer;
 
-  explicit Run(const std::string& name = "test-square", int pairs = 7) : method(&find_method(name)) {
+  explicit TinyRun(const std::string& name = "test-square", int pairs = 7) : method(&find_method(name)) {
     options = method->options->defaults();
     add_lora(model.transformer, {.rank = 2, .alpha = 4}, 3);
     task = std::make_unique<PreferenceTask>(model.transformer, Reference{&model.transformer, AdapterUse::off}, *method, options.get(),
@@ -121,7 +121,7 @@ TEST(Schedule, LearningRatesFollowTheirCourse) {
 }
 
 TEST(Loop, AccumulatedBatchesMakeTheSameStepAsTheBigBatch) {
-  Run whole, parts;
+  TinyRun whole, parts;
   const std::vector<int64_t> examples{0, 1, 2, 3, 4, 5};
   const Figures a = train_step(*whole.task, *whole.optimizer, whole.optimizer_options, examples, 6, 1e-2, false);
   const Figures b = train_step(*parts.task, *parts.optimizer, parts.optimizer_options, examples, 2, 1e-2, false);
@@ -132,7 +132,7 @@ TEST(Loop, AccumulatedBatchesMakeTheSameStepAsTheBigBatch) {
 }
 
 TEST(Loop, TrainingLowersTheLossAndMovesThePolicy) {
-  Run run;
+  TinyRun run;
   const LoopResult result = run_loop(*run.task, *run.optimizer, {.epochs = 6, .batch_size = 2, .measure_every = 1}, run.optimizer_options, fresh_folder("lowers"));
   EXPECT_LT(result.after.at("loss").value, result.before.at("loss").value);
   EXPECT_NEAR(result.before.at("kl").value, 0, 1e-12);
@@ -142,7 +142,7 @@ TEST(Loop, TrainingLowersTheLossAndMovesThePolicy) {
 }
 
 TEST(Loop, TheSameSeedGivesTheSameWeightsToTheLastBit) {
-  Run first, second;
+  TinyRun first, second;
   run_loop(*first.task, *first.optimizer, {.epochs = 2, .batch_size = 2}, first.optimizer_options, fresh_folder("same-1"));
   run_loop(*second.task, *second.optimizer, {.epochs = 2, .batch_size = 2}, second.optimizer_options, fresh_folder("same-2"));
   EXPECT_EQ(first.weights(), second.weights());
@@ -150,11 +150,11 @@ TEST(Loop, TheSameSeedGivesTheSameWeightsToTheLastBit) {
 
 TEST(Loop, AResumedRunEndsAsOneNeverStopped) {
   const LoopOptions options{.epochs = 3, .batch_size = 2, .save_every = 4, .keep = 1};
-  Run whole;
+  TinyRun whole;
   run_loop(*whole.task, *whole.optimizer, options, whole.optimizer_options, fresh_folder("whole"));
   const fs::path folder = fresh_folder("resumed");
   {
-    Run stopped;  // killed after the checkpoint of step 4, somewhere in step 6
+    TinyRun stopped;  // killed after the checkpoint of step 4, somewhere in step 6
     for (int64_t step = 0; step < 6; ++step) {
       const Schedule schedule(options, stopped.task->examples());
       const double rate = 1e-2 * schedule_factor(stopped.optimizer_options, step, schedule.steps());
@@ -162,7 +162,7 @@ TEST(Loop, AResumedRunEndsAsOneNeverStopped) {
       if (step + 1 == 4) save_checkpoint(folder, *stopped.optimizer, Json{{"step", 4}}, 1);
     }
   }
-  Run resumed;
+  TinyRun resumed;
   const auto state = load_checkpoint(folder, *resumed.optimizer);
   ASSERT_TRUE(state.has_value());
   EXPECT_EQ(state->at("step").get<int>(), 4);
@@ -172,7 +172,7 @@ TEST(Loop, AResumedRunEndsAsOneNeverStopped) {
 
 TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
   const fs::path folder = fresh_folder("damaged");
-  Run run;
+  TinyRun run;
   const std::vector<int64_t> examples{0, 1};
   train_step(*run.task, *run.optimizer, run.optimizer_options, examples, 2, 1e-2, false);
   save_checkpoint(folder, *run.optimizer, Json{{"step", 1}}, 5);
@@ -184,7 +184,7 @@ TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
     file.seekp(-3, std::ios::end);
     file.put('\x7f');
   }
-  Run other;
+  TinyRun other;
   const auto state = load_checkpoint(folder, *other.optimizer);
   ASSERT_TRUE(state.has_value());
   EXPECT_EQ(state->at("step").get<int>(), 1);
@@ -194,7 +194,7 @@ TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
 
 TEST(Checkpoint, OnlyTheNewestAreKeptAndNoneIsNothing) {
   const fs::path folder = fresh_folder("kept");
-  Run run;
+  TinyRun run;
   EXPECT_FALSE(load_checkpoint(folder, *run.optimizer).has_value());
   for (int step = 1; step <= 4; ++step) save_checkpoint(folder, *run.optimizer, Json{{"step", step}}, 2);
   EXPECT_FALSE(fs::exists(folder / "checkpoints/step-00000002"));
@@ -203,7 +203,7 @@ TEST(Checkpoint, OnlyTheNewestAreKeptAndNoneIsNothing) {
 }
 
 TEST(Loop, ALossThatIsNotFiniteStopsWithTheBatchAndLeavesTheWeights) {
-  Run run;
+  TinyRun run;
   at::Tensor(run.model.transformer.embedding).detach()[0].fill_(std::nan(""));  // byte 0 never occurs, but every row's sum sees its logit
   const auto before = run.weights();
   try {
@@ -216,7 +216,7 @@ TEST(Loop, ALossThatIsNotFiniteStopsWithTheBatchAndLeavesTheWeights) {
 }
 
 TEST(Loop, ABatchWithNothingToCountIsSkipped) {
-  Run run;
+  TinyRun run;
   PreferenceData data = pairs_of(run.model, 2);
   for (PreferencePair& pair : data.pairs) {
     for (Sequence* s : {&pair.chosen, &pair.rejected}) s->response_begin = static_cast<int64_t>(s->ids.size());
@@ -238,7 +238,7 @@ TEST(ResponseBatch, RowsPredictExactlyTheResponsesTokens) {
   EXPECT_TRUE(batch.labels.equal(at::tensor({7, 8, 3, 4}, at::kLong)));
   const at::Tensor table = padded(at::tensor({1.0, 2.0, 3.0, 4.0}, at::kDouble), batch.counts);
   EXPECT_TRUE(table.equal(at::tensor({1.0, 2.0, 3.0, 4.0, 0.0, 0.0}, at::kDouble).reshape({3, 2})));
-  EXPECT_TRUE(padding_mask(batch.counts).equal(at::tensor({true, true, true, true, false, false}).reshape({3, 2})));
+  EXPECT_TRUE(padding_mask(batch.counts).equal(at::tensor({1, 1, 1, 1, 0, 0}).to(at::kBool).reshape({3, 2})));
 }
 
 TEST(Figures, BootstrapIntervalsCoverTheMeanAndRepeat) {

@@ -29,8 +29,13 @@ inline Model tiny_model(uint64_t seed = 1, at::ScalarType dtype = at::kFloat) {
   config.tied_head = true;
   config.bos = 256;
   config.eos = 257;
-  return Model{.name = "tiny", .transformer = random_transformer(config, seed, 0.2, dtype), .tokenizer = Tokenizer(spec),
-               .chat = ChatTemplate::named("chatml"), .generation = {.stop_ids = {257}, .temperature = {}, .top_p = {}, .top_k = {}}};
+  Model model;
+  model.name = "tiny";
+  model.transformer = random_transformer(config, seed, 0.2, dtype);
+  model.tokenizer = Tokenizer(spec);
+  set_chat_template(model, ChatTemplate::named("chatml").jinja());
+  model.generation.stop_ids = {257};
+  return model;
 }
 
 }  // namespace kullback::test
