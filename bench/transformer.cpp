@@ -1,6 +1,6 @@
-// A transformer of SmolLM2-135M's shape beside its own matrix products alone (the limit): training steps of 4 x 256 tokens
-// with all weights and with adapters, reading a prompt, and decoding one or sixteen sequences. Random weights: nothing to
-// download.
+// A transformer of SmolLM2-135M's shape beside its own matrix products alone (the limit): training steps of 4 x 256
+// tokens with all weights and with adapters, reading a prompt, and decoding one or sixteen sequences. Random weights:
+// nothing to download.
 //
 //   build/bench/transformer               tokens a second, and what part of the limit that is
 //
@@ -112,7 +112,8 @@ Seconds time(const std::function<void()>& work) {
           static_cast<double>(std::clock() - used) / CLOCKS_PER_SEC};
 }
 
-void contest(const std::string& name, int64_t tokens, int rounds, const std::function<void()>& ours, const std::function<void()>& limit) {
+void contest(const std::string& name, int64_t tokens, int rounds, const std::function<void()>& ours,
+             const std::function<void()>& limit) {
   ours();
   limit();
   Seconds best, least;
@@ -123,9 +124,11 @@ void contest(const std::string& name, int64_t tokens, int rounds, const std::fun
       seconds->processor = std::min(seconds->processor, now.processor);
     }
   }
-  std::printf("%-34s %8.1f tokens/s (%.2f processor seconds)   matrix products alone %8.1f (%.2f)   part of the limit %.2f (%.2f)\n",
-              name.c_str(), static_cast<double>(tokens) / best.wall, best.processor, static_cast<double>(tokens) / least.wall,
-              least.processor, least.wall / best.wall, least.processor / best.processor);
+  std::printf(
+      "%-34s %8.1f tokens/s (%.2f processor seconds)   matrix products alone %8.1f (%.2f)   part of the limit %.2f "
+      "(%.2f)\n",
+      name.c_str(), static_cast<double>(tokens) / best.wall, best.processor, static_cast<double>(tokens) / least.wall,
+      least.processor, least.wall / best.wall, least.processor / best.processor);
   std::fflush(stdout);
 }
 
@@ -137,19 +140,34 @@ int main(int arguments, char** argument) {
   const Ragged batch = random_batch({256, 256, 256, 256});
 
   model.set_trainable(true);
-  contest("train all weights, 4 x 256", 1024, rounds, [&] { train(model, batch); }, [&] { products(model, 1024, true, true); });
+  contest(
+      "train all weights, 4 x 256", 1024, rounds, [&] { train(model, batch); },
+      [&] { products(model, 1024, true, true); });
   Transformer adapted = model;
   add_lora(adapted, {}, 1);
-  contest("train adapters of rank 16, 4 x 256", 1024, rounds, [&] { train(adapted, batch); }, [&] { products(model, 1024, true, false); });
+  contest(
+      "train adapters of rank 16, 4 x 256", 1024, rounds, [&] { train(adapted, batch); },
+      [&] { products(model, 1024, true, false); });
 
   model.set_trainable(false);
   const Ragged prompt = random_batch({384});
-  contest("read a prompt of 384", 384, rounds, [&] { const at::NoGradGuard no_grad; model.hidden(prompt); }, [&] { products(model, 384, false, false); });
+  contest(
+      "read a prompt of 384", 384, rounds,
+      [&] {
+        const at::NoGradGuard no_grad;
+        model.hidden(prompt);
+      },
+      [&] { products(model, 384, false, false); });
   for (const int64_t sequences : {1, 16}) {
     std::vector<KvCache> caches(static_cast<size_t>(sequences), KvCache(30));
     const int steps = 16;
-    contest("decode " + std::to_string(sequences) + " at a time", sequences * steps, rounds,
-            [&] { for (int i = 0; i < steps; ++i) decode(model, caches); },
-            [&] { for (int i = 0; i < steps; ++i) products(model, sequences, false, false); });
+    contest(
+        "decode " + std::to_string(sequences) + " at a time", sequences * steps, rounds,
+        [&] {
+          for (int i = 0; i < steps; ++i) decode(model, caches);
+        },
+        [&] {
+          for (int i = 0; i < steps; ++i) products(model, sequences, false, false);
+        });
   }
 }

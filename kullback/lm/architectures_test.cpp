@@ -1,5 +1,5 @@
-// Tiny checkpoints as transformers wrote them, and what it makes of them (fixtures/architectures): logits, loss, the norm of
-// each gradient, greedy tokens, padded batches, shards, 16-bit files, rotary scalings and an adapter.
+// Tiny checkpoints as transformers wrote them, and what it makes of them (fixtures/architectures): logits, loss, the
+// norm of each gradient, greedy tokens, padded batches, shards, 16-bit files, rotary scalings and an adapter.
 #include <fstream>
 
 #include <ATen/ATen.h>
@@ -35,7 +35,8 @@ Model model_of(const std::string& name, const Json& golden) {
 
 using Sequences = std::vector<std::vector<int32_t>>;
 
-// The tokens that a mask says are real. There is no padding here, so a padded batch is only another way to say the same.
+// The tokens that a mask says are real. There is no padding here, so a padded batch is only another way to say the
+// same.
 Sequences unpadded(const Json& ids, const Json& mask) {
   Sequences sequences;
   for (size_t row = 0; row < ids.size(); ++row) {
@@ -58,7 +59,8 @@ at::Tensor expected_logits(const Json& golden) {
 
 void expect_close(const at::Tensor& ours, const at::Tensor& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(ours.sizes(), expected.sizes()) << what;
-  EXPECT_LE(((ours.to(at::kDouble) - expected).abs() / expected.abs().clamp_min(1)).max().item<double>(), tolerance) << what;
+  EXPECT_LE(((ours.to(at::kDouble) - expected).abs() / expected.abs().clamp_min(1)).max().item<double>(), tolerance)
+      << what;
 }
 
 // Logits, loss and gradient norms of one batch.
@@ -77,7 +79,8 @@ void check_batch(Model& model, const Json& golden, double tolerance, const std::
   EXPECT_EQ(trainable.size(), golden["grad_norms"].size()) << what;
   for (const NamedTensor& named : trainable) {
     const double norm = golden["grad_norms"].at(named.name);
-    EXPECT_NEAR(named.tensor.grad().norm().item<double>(), norm, tolerance * std::max(1.0, norm)) << what << ": " << named.name;
+    EXPECT_NEAR(named.tensor.grad().norm().item<double>(), norm, tolerance * std::max(1.0, norm))
+        << what << ": " << named.name;
     named.tensor.mutable_grad() = at::Tensor();
   }
 }
@@ -102,16 +105,17 @@ TEST_P(Architecture, IsWhatTransformersMakesOfIt) {
     merge_lora(model.transformer);
     const at::NoGradGuard no_grad;
     const Json& merged = golden["logits_merged"];
-    const at::Tensor expected = at::tensor(merged["data"].get<std::vector<double>>(), at::kDouble).view({-1, merged["shape"][2].get<int64_t>()});
+    const at::Tensor expected = at::tensor(merged["data"].get<std::vector<double>>(), at::kDouble)
+                                    .view({-1, merged["shape"][2].get<int64_t>()});
     const Ragged batch = ragged(golden["input_ids"].get<Sequences>());
     expect_close(model.transformer.logits(model.transformer.hidden(batch)), expected, tolerance, "merged");
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Llama, Architecture,
-                         testing::Values("llama", "llama-bias", "llama-bf16", "llama-defaults", "llama-f16", "llama-gqa", "llama-lora",
-                                         "llama-rope-linear", "llama-rope-llama3", "llama-rope-yarn", "llama-rope-yarn-options",
-                                         "llama-sharded", "llama-tied"),
+                         testing::Values("llama", "llama-bias", "llama-bf16", "llama-defaults", "llama-f16",
+                                         "llama-gqa", "llama-lora", "llama-rope-linear", "llama-rope-llama3",
+                                         "llama-rope-yarn", "llama-rope-yarn-options", "llama-sharded", "llama-tied"),
                          [](const auto& instance) {
                            std::string name = instance.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -18,9 +18,11 @@ at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   const int64_t tokens = query.size(0), seen = key.size(0);
   const bool grouped = query.size(1) != key.size(1);
   std::optional<at::Tensor> mask;
-  if (tokens != seen && tokens > 1) mask = causal_mask(tokens, seen, query);  // `is_causal` would align the wrong corner
-  const at::Tensor mixed = at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask,
-                                                            0.0, tokens == seen && tokens > 1, std::nullopt, grouped);
+  if (tokens != seen && tokens > 1)
+    mask = causal_mask(tokens, seen, query);  // `is_causal` would align the wrong corner
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(heads_first(query), heads_first(key), heads_first(value), mask, 0.0,
+                                       tokens == seen && tokens > 1, std::nullopt, grouped);
   return mixed.squeeze(0).transpose(0, 1).reshape({tokens, -1});
 }
 

@@ -7,7 +7,8 @@
 
 namespace kullback {
 
-/// The keys and values of one sequence's past, a pair of tensors a layer, that grow by blocks. Used without gradients only.
+/// The keys and values of one sequence's past, a pair of tensors a layer, that grow by blocks. Used without gradients
+/// only.
 class KvCache {
  public:
   explicit KvCache(int64_t layers) : keys_(layers), values_(layers), filled_(layers, 0) {}

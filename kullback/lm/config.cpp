@@ -17,9 +17,11 @@ void check_size(int64_t value, const char* name, const std::string& source) {
 }
 
 void validate(const Rope& rope, const std::string& source) {
-  if (!(rope.theta > 0) || !std::isfinite(rope.theta)) fail("{}: rope_theta is {}, which must be positive", source, rope.theta);
+  if (!(rope.theta > 0) || !std::isfinite(rope.theta))
+    fail("{}: rope_theta is {}, which must be positive", source, rope.theta);
   if (rope.scaling == Rope::Scaling::none) return;
-  if (!(rope.factor > 0) || !std::isfinite(rope.factor)) fail("{}: the factor of rope_scaling is {}, which must be positive", source, rope.factor);
+  if (!(rope.factor > 0) || !std::isfinite(rope.factor))
+    fail("{}: the factor of rope_scaling is {}, which must be positive", source, rope.factor);
   if (rope.scaling == Rope::Scaling::linear) return;
   if (rope.original_positions <= 0) fail("{}: rope_scaling has no positive original_max_position_embeddings", source);
   if (rope.scaling == Rope::Scaling::llama3 && !(rope.low_frequency < rope.high_frequency)) {
@@ -129,25 +131,31 @@ int64_t token_id(const Reader& reader, const char* key) {
   if (!reader.has(key)) return -1;
   const Json& value = reader.json[key];
   const Json& first = value.is_array() && !value.empty() ? value[0] : value;
-  if (!first.is_number_integer()) fail("{}: the value of '{}' is {}, which is not a token id", reader.source, key, value.dump());
+  if (!first.is_number_integer())
+    fail("{}: the value of '{}' is {}, which is not a token id", reader.source, key, value.dump());
   return first.get<int64_t>();
 }
 
 }  // namespace
 
 void validate(const Config& config, const std::string& source) {
-  const std::pair<const char*, int64_t> sizes[] = {
-      {"vocab_size", config.vocabulary_size},        {"hidden_size", config.hidden_size},
-      {"num_hidden_layers", config.layers},          {"num_attention_heads", config.heads},
-      {"num_key_value_heads", config.key_value_heads}, {"head_dim", config.head_size},
-      {"intermediate_size", config.mlp_size}};
+  const std::pair<const char*, int64_t> sizes[] = {{"vocab_size", config.vocabulary_size},
+                                                   {"hidden_size", config.hidden_size},
+                                                   {"num_hidden_layers", config.layers},
+                                                   {"num_attention_heads", config.heads},
+                                                   {"num_key_value_heads", config.key_value_heads},
+                                                   {"head_dim", config.head_size},
+                                                   {"intermediate_size", config.mlp_size}};
   for (const auto& [name, value] : sizes) check_size(value, name, source);
-  if (config.max_positions <= 0) fail("{}: max_position_embeddings is {}, which must be positive", source, config.max_positions);
+  if (config.max_positions <= 0)
+    fail("{}: max_position_embeddings is {}, which must be positive", source, config.max_positions);
   if (config.layers > 4096) fail("{}: num_hidden_layers is {}, beyond what any model has", source, config.layers);
   if (config.heads % config.key_value_heads != 0) {
-    fail("{}: {} attention heads cannot share {} key and value heads evenly", source, config.heads, config.key_value_heads);
+    fail("{}: {} attention heads cannot share {} key and value heads evenly", source, config.heads,
+         config.key_value_heads);
   }
-  if (config.head_size % 2 != 0) fail("{}: head_dim is {}, which rotary positions need to be even", source, config.head_size);
+  if (config.head_size % 2 != 0)
+    fail("{}: head_dim is {}, which rotary positions need to be even", source, config.head_size);
   if (!(config.norm_epsilon >= 0) || !std::isfinite(config.norm_epsilon)) {
     fail("{}: rms_norm_eps is {}, which must not be negative", source, config.norm_epsilon);
   }
@@ -161,7 +169,8 @@ Config config_from_json(const Json& json, const std::string& source) {
   config.model_type = reader.value<std::string>("model_type");
   if (config.model_type != "llama") fail("{}: architecture '{}' is not supported; llama is", source, config.model_type);
   const std::string activation = reader.value<std::string>("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish") fail("{}: hidden_act '{}' is not supported; silu is", source, activation);
+  if (activation != "silu" && activation != "swish")
+    fail("{}: hidden_act '{}' is not supported; silu is", source, activation);
   config.vocabulary_size = reader.value<int64_t>("vocab_size");
   config.hidden_size = reader.value<int64_t>("hidden_size");
   config.layers = reader.value<int64_t>("num_hidden_layers");

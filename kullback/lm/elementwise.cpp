@@ -24,8 +24,8 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &scale = saved[2];
-    const at::Tensor normed = x * scale;                       // [N, D]
-    const at::Tensor product = gradients[0] * normed;          // [N, D]
+    const at::Tensor normed = x * scale;               // [N, D]
+    const at::Tensor product = gradients[0] * normed;  // [N, D]
     at::Tensor dx, d_weight;
     if (context->needs_input_grad(1)) d_weight = product.sum(0);
     if (context->needs_input_grad(0)) {

@@ -20,13 +20,16 @@ struct Stream {
   std::vector<int32_t> next;  // tokens that the model has not seen yet: the prompt, then each new one
 };
 
-std::vector<Stream> streams(const Transformer& model, const std::vector<std::vector<int32_t>>& prompts, const GenerationOptions& options) {
-  if (!options.streams.empty() && options.streams.size() != prompts.size()) throw std::logic_error("generate: one stream a prompt, or none");
+std::vector<Stream> streams(const Transformer& model, const std::vector<std::vector<int32_t>>& prompts,
+                            const GenerationOptions& options) {
+  if (!options.streams.empty() && options.streams.size() != prompts.size())
+    throw std::logic_error("generate: one stream a prompt, or none");
   std::vector<Stream> result;
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty()) fail("prompt {} is empty: a model needs a token to begin with", i + 1);
     if (static_cast<int64_t>(prompts[i].size()) >= model.config.max_positions) {
-      fail("prompt {} has {} tokens, and the model has no room beyond {}", i + 1, prompts[i].size(), model.config.max_positions);
+      fail("prompt {} has {} tokens, and the model has no room beyond {}", i + 1, prompts[i].size(),
+           model.config.max_positions);
     }
     const uint64_t number = options.streams.empty() ? i : options.streams[i];
     result.push_back({i, KvCache(model.config.layers), RandomStream(options.seed, "generate", number), prompts[i]});
@@ -82,7 +85,8 @@ std::vector<Generated> generate(const Transformer& model, const std::vector<std:
     std::vector<Stream> still;
     for (size_t i = 0; i < active.size(); ++i) {
       const std::span<const float> row(logits.const_data_ptr<float>() + i * width, width);
-      if (advance(active[i], row, model, options, results[active[i].prompt], on_token)) still.push_back(std::move(active[i]));
+      if (advance(active[i], row, model, options, results[active[i].prompt], on_token))
+        still.push_back(std::move(active[i]));
     }
     active = std::move(still);
   }

@@ -14,17 +14,17 @@ struct GenerationOptions {
   int64_t max_new_tokens = 256;
   std::vector<int32_t> stop_ids;  ///< each ends a sequence and is its last token
   uint64_t seed = 0;
-  /// One a prompt: the number of its random stream. Empty: 0, 1, 2, ... A sequence's draws depend on `seed` and this number,
-  /// not on what else is in the batch.
+  /// One a prompt: the number of its random stream. Empty: 0, 1, 2, ... A sequence's draws depend on `seed` and this
+  /// number, not on what else is in the batch.
   std::vector<uint64_t> streams;
-  bool logps = false;             ///< record log-probabilities of the drawn tokens
+  bool logps = false;  ///< record log-probabilities of the drawn tokens
   AdapterUse adapter = AdapterUse::on;
 };
 
 struct Generated {
-  std::vector<int32_t> ids;       ///< new tokens, the stop token included
-  bool stopped = false;           ///< by a stop token rather than by the limit
-  std::vector<double> logps;      ///< of each new token under the model itself (temperature 1, no filter); when asked for
+  std::vector<int32_t> ids;   ///< new tokens, the stop token included
+  bool stopped = false;       ///< by a stop token rather than by the limit
+  std::vector<double> logps;  ///< of each new token under the model itself (temperature 1, no filter); when asked for
 };
 
 /// Called with each new token as soon as it is drawn: the number of its prompt and the token. Returning false ends that

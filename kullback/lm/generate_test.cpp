@@ -19,7 +19,9 @@ using Prompts = std::vector<std::vector<int32_t>>;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
-NextTokenLaw law(const std::vector<float>& logits, const Sampling& sampling) { return next_token_law(logits, sampling); }
+NextTokenLaw law(const std::vector<float>& logits, const Sampling& sampling) {
+  return next_token_law(logits, sampling);
+}
 
 void expect_law(const NextTokenLaw& ours, const std::vector<int32_t>& ids, const std::vector<double>& probabilities) {
   EXPECT_EQ(ours.ids, ids);
@@ -33,7 +35,8 @@ std::vector<float> logs(const std::vector<double>& probabilities) {
   return logits;
 }
 
-void expect_law_near(const NextTokenLaw& ours, const std::vector<int32_t>& ids, const std::vector<double>& probabilities) {
+void expect_law_near(const NextTokenLaw& ours, const std::vector<int32_t>& ids,
+                     const std::vector<double>& probabilities) {
   EXPECT_EQ(ours.ids, ids);
   ASSERT_EQ(ours.probabilities.size(), probabilities.size());
   for (size_t i = 0; i < probabilities.size(); ++i) EXPECT_NEAR(ours.probabilities[i], probabilities[i], 1e-6);
@@ -50,7 +53,7 @@ TEST(Sampling, FiltersKeepTheLikeliest) {
   const std::vector<float> row = logs({0.1, 0.4, 0.05, 0.25, 0.2});
   expect_law_near(law(row, {.top_k = 2}), {1, 3}, {0.4 / 0.65, 0.25 / 0.65});
   expect_law_near(law(row, {.top_k = 9}), {0, 1, 2, 3, 4}, {0.1, 0.4, 0.05, 0.25, 0.2});
-  expect_law(law({1, 2, 2, 0}, {.top_k = 1}), {1, 2}, {0.5, 0.5});  // ties of the last one stay
+  expect_law(law({1, 2, 2, 0}, {.top_k = 1}), {1, 2}, {0.5, 0.5});               // ties of the last one stay
   expect_law_near(law(row, {.top_p = 0.5}), {1, 3}, {0.4 / 0.65, 0.25 / 0.65});  // the one that crosses stays
   expect_law_near(law(row, {.top_p = 0.3}), {1}, {1});
   expect_law(law({0, 0, 0, 0}, {.top_p = 0.4}), {0, 1}, {0.5, 0.5});  // of equals the lowest ids
@@ -73,7 +76,8 @@ TEST(Sampling, SaysWhatIsWrong) {
   EXPECT_THROW(law({-infinity, -infinity}, {}), Error);
   EXPECT_THROW(law({1, std::nanf("")}, {}), Error);
   EXPECT_THROW(law({1, std::nanf("")}, {.temperature = 0}), Error);
-  for (const Sampling& wrong : std::vector<Sampling>{{.temperature = -1}, {.top_k = -1}, {.top_p = 0}, {.top_p = 1.5}, {.min_p = -0.1}}) {
+  for (const Sampling& wrong :
+       std::vector<Sampling>{{.temperature = -1}, {.top_k = -1}, {.top_p = 0}, {.top_p = 1.5}, {.min_p = -0.1}}) {
     EXPECT_THROW(validate(wrong), Error);
   }
 }
@@ -155,7 +159,8 @@ TEST(Generate, SampledTokensFollowTheLaw) {
   options.sampling.top_k = 5;
   const size_t draws = 4000;
   std::vector<double> counts(37);
-  for (const Generated& generated : generate(model, Prompts(draws, prompt), options)) counts[static_cast<size_t>(generated.ids[0])] += 1;
+  for (const Generated& generated : generate(model, Prompts(draws, prompt), options))
+    counts[static_cast<size_t>(generated.ids[0])] += 1;
   const at::NoGradGuard no_grad;
   const at::Tensor row = model.logits(model.hidden(ragged({prompt})))[-1].to(at::kFloat);
   const NextTokenLaw expected = next_token_law({row.const_data_ptr<float>(), 37}, options.sampling);

@@ -14,11 +14,11 @@ at::Tensor low_rank_linear(const at::Tensor& x, const at::Tensor& weight, const 
   return at::linear(x, weight).addmm_(reduced, b.t(), 1, scale);
 }
 
-// One node instead of four: the low-rank part is added into the product of the frozen weight, forward and backward, so no
-// [N, out] tensor exists for it alone, and only x and its r-wide image are kept.
+// One node instead of four: the low-rank part is added into the product of the frozen weight, forward and backward, so
+// no [N, out] tensor exists for it alone, and only x and its r-wide image are kept.
 struct LowRankLinear : torch::autograd::Function<LowRankLinear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& a,
-                            const at::Tensor& b, double scale) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& a, const at::Tensor& b, double scale) {
     const at::Tensor reduced = at::mm(x, a.t());  // [N, r]
     context->save_for_backward({x, weight, a, b, reduced});
     context->saved_data["scale"] = scale;

@@ -21,7 +21,8 @@ std::string target_name(const NamedLinear& named) {
 
 bool is_targeted(const NamedLinear& named, const std::vector<std::string>& targets) {
   const std::string name = target_name(named);
-  return std::any_of(targets.begin(), targets.end(), [&](const std::string& t) { return t == "all-linear" || t == name; });
+  return std::any_of(targets.begin(), targets.end(),
+                     [&](const std::string& t) { return t == "all-linear" || t == name; });
 }
 
 void check(const LoraOptions& options) {
@@ -65,7 +66,8 @@ void add_lora(Transformer& model, const LoraOptions& options, uint64_t seed) {
   for (Layer& layer : model.layers) {
     for (const NamedLinear& named : layer_linears()) {
       Linear& linear = layer.*named.linear;
-      if (is_targeted(named, options.targets)) linear.adapter = new_adapter(linear.weight, options, RandomStream(seed, "lora", index));
+      if (is_targeted(named, options.targets))
+        linear.adapter = new_adapter(linear.weight, options, RandomStream(seed, "lora", index));
       ++index;  // whether targeted or not: a layer's start does not depend on which others have adapters
     }
   }

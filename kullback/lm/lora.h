@@ -11,8 +11,8 @@ namespace kullback {
 
 /// Low-rank adapters. Hu et al. 2021, arXiv 2106.09685.
 struct LoraOptions {
-  int64_t rank = 16;   ///< r >= 1
-  double alpha = 32;   ///< the change is scaled by alpha / r
+  int64_t rank = 16;  ///< r >= 1
+  double alpha = 32;  ///< the change is scaled by alpha / r
   /// Any of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj; or the one word all-linear.
   std::vector<std::string> targets = {"all-linear"};
 };
@@ -28,7 +28,8 @@ void merge_lora(Transformer& model);
 /// Removes the adapters.
 void remove_lora(Transformer& model);
 
-/// What the adapters in place were made with (targets by name, in the model's order). Throws an Error when there are none.
+/// What the adapters in place were made with (targets by name, in the model's order). Throws an Error when there are
+/// none.
 LoraOptions lora_options(const Transformer& model);
 
 /// Puts a PEFT adapter on a model (LoRA; no DoRA, no extra modules), its base weights frozen, the adapter trainable.

@@ -45,12 +45,14 @@ std::filesystem::path resolve_model(const std::string& name_or_path) {
     names.push_back(pullable.name);
     if (name_or_path != pullable.name) continue;
     const std::filesystem::path file = pulled_file(pullable);
-    if (!std::filesystem::exists(file)) fail("model '{0}' is not on this machine yet: run `kullback pull {0}`", name_or_path);
+    if (!std::filesystem::exists(file))
+      fail("model '{0}' is not on this machine yet: run `kullback pull {0}`", name_or_path);
     return file;
   }
   std::error_code ignored;
   if (std::filesystem::exists(name_or_path, ignored)) return name_or_path;
-  fail("there is no model '{}': neither a file or folder nor a known name{}", name_or_path, suggestion(name_or_path, names));
+  fail("there is no model '{}': neither a file or folder nor a known name{}", name_or_path,
+       suggestion(name_or_path, names));
 }
 
 Model load_model(const std::string& name_or_path, at::ScalarType dtype) {

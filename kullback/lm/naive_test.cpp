@@ -49,7 +49,8 @@ void turn(Vector& heads, int64_t head_size, double theta, size_t position) {
   for (size_t start = 0; start < heads.size(); start += size) {
     for (size_t j = 0; j < size / 2; ++j) {
       double &real = heads[start + j], &imaginary = heads[start + j + size / 2];
-      const double angle = static_cast<double>(position) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(size));
+      const double angle =
+          static_cast<double>(position) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(size));
       const std::complex<double> turned = std::complex(real, imaginary) * std::polar(1.0, angle);
       real = turned.real();
       imaginary = turned.imag();
@@ -57,8 +58,10 @@ void turn(Vector& heads, int64_t head_size, double theta, size_t position) {
   }
 }
 
-Vector attend(const Vector& query, const std::vector<Vector>& keys, const std::vector<Vector>& values, const Config& config) {
-  const auto size = static_cast<size_t>(config.head_size), group = static_cast<size_t>(config.heads / config.key_value_heads);
+Vector attend(const Vector& query, const std::vector<Vector>& keys, const std::vector<Vector>& values,
+              const Config& config) {
+  const auto size = static_cast<size_t>(config.head_size),
+             group = static_cast<size_t>(config.heads / config.key_value_heads);
   Vector mixed(query.size());
   for (size_t head = 0; head < static_cast<size_t>(config.heads); ++head) {
     const size_t shared = head / group * size;
@@ -124,13 +127,15 @@ std::vector<int32_t> random_ids(int64_t vocabulary, size_t length, uint64_t seed
   return ids;
 }
 
-std::vector<std::vector<double>> naive_logits(const Transformer& model, const std::vector<int32_t>& ids, AdapterUse use) {
+std::vector<std::vector<double>> naive_logits(const Transformer& model, const std::vector<int32_t>& ids,
+                                              AdapterUse use) {
   const Config& config = model.config;
   const auto width = static_cast<size_t>(config.hidden_size);
   std::vector<Vector> states;
   for (const int32_t id : ids) {
     Vector state(width);
-    for (size_t i = 0; i < width; ++i) state[i] = entry(model.embedding, id * config.hidden_size + static_cast<int64_t>(i));
+    for (size_t i = 0; i < width; ++i)
+      state[i] = entry(model.embedding, id * config.hidden_size + static_cast<int64_t>(i));
     states.push_back(state);
   }
   for (const Layer& layer : model.layers) {
@@ -153,7 +158,8 @@ std::vector<std::vector<double>> naive_logits(const Transformer& model, const st
     }
   }
   std::vector<std::vector<double>> logits;
-  for (const Vector& state : states) logits.push_back(times(model.head, normed(state, model.final_norm, config.norm_epsilon)));
+  for (const Vector& state : states)
+    logits.push_back(times(model.head, normed(state, model.final_norm, config.norm_epsilon)));
   return logits;
 }
 

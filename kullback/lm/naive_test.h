@@ -21,6 +21,7 @@ std::vector<int32_t> random_ids(int64_t vocabulary, size_t length, uint64_t seed
 
 /// The logits of a sequence by the definitions of the papers, one number at a time: loops over vectors, no tensor
 /// operations, no batch, no cache, every rotation a complex product. [n][V]
-std::vector<std::vector<double>> naive_logits(const Transformer& model, const std::vector<int32_t>& ids, AdapterUse use);
+std::vector<std::vector<double>> naive_logits(const Transformer& model, const std::vector<int32_t>& ids,
+                                              AdapterUse use);
 
 }  // namespace kullback::test

@@ -21,7 +21,8 @@ at::ScalarType scalar_type(const std::string& source, const TensorBytes& tensor)
     case DType::f32: return at::kFloat;
     case DType::f16: return at::kHalf;
     case DType::bf16: return at::kBFloat16;
-    default: fail("{}: tensor '{}' holds {}, which is not a type of weights", source, tensor.name, dtype_name(tensor.dtype));
+    default:
+      fail("{}: tensor '{}' holds {}, which is not a type of weights", source, tensor.name, dtype_name(tensor.dtype));
   }
 }
 
@@ -39,7 +40,8 @@ Transformer read_weights(const Config& config, at::ScalarType dtype, const Weigh
   return model;
 }
 
-void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found, at::IntArrayRef expected) {
+void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found,
+                 at::IntArrayRef expected) {
   if (!std::equal(found.begin(), found.end(), expected.begin(), expected.end())) {
     fail("{}: tensor '{}' has shape [{}] where the configuration asks for [{}]", source, name, fmt::join(found, ", "),
          fmt::join(expected, ", "));

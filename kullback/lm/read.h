@@ -18,24 +18,26 @@ Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype);
 /// there of generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja.
 Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype);
 
-/// The tokenizer of a Hugging Face folder (tokenizer.json, with the names of special tokens from tokenizer_config.json), or
-/// nothing when there is none. Byte-level BPE. Throws an Error naming the file and the part that is not understood.
+/// The tokenizer of a Hugging Face folder (tokenizer.json, with the names of special tokens from
+/// tokenizer_config.json), or nothing when there is none. Byte-level BPE. Throws an Error naming the file and the part
+/// that is not understood.
 std::optional<Tokenizer> read_tokenizer(const std::filesystem::path& folder);
 
 /// Where weights come from, by their Hugging Face names.
 struct WeightSource {
   std::string name;  ///< the file or folder, as in messages
   std::function<std::string(const std::string& tensor)> stored_name = [](const std::string& tensor) { return tensor; };
-  std::function<std::span<const int64_t>(const std::string& tensor)> shape;       ///< Error when there is no such tensor
+  std::function<std::span<const int64_t>(const std::string& tensor)> shape;  ///< Error when there is no such tensor
   std::function<void(const std::string& tensor, at::Tensor& into)> read;
 };
 
-/// The transformer that `config` describes, filled from `source`, each tensor checked to be finite. Every shape is checked
-/// before anything is allocated, so that a file cannot ask for more memory than its own tensors account for.
+/// The transformer that `config` describes, filled from `source`, each tensor checked to be finite. Every shape is
+/// checked before anything is allocated, so that a file cannot ask for more memory than its own tensors account for.
 Transformer read_weights(const Config& config, at::ScalarType dtype, const WeightSource& source);
 
 /// Throws an Error naming the tensor when it has another shape than the configuration asks for.
-void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found, at::IntArrayRef expected);
+void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found,
+                 at::IntArrayRef expected);
 
 /// Throws an Error naming the tensor when a number in it is NaN or infinite. Holds no copy of it.
 void check_finite(const std::string& source, const std::string& name, const at::Tensor& tensor);

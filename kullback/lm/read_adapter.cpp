@@ -14,12 +14,21 @@ namespace {
 
 // Settings of PEFT that change what an adapter computes, at the values that mean a plain one.
 void check_plain(const Json& config, const std::string& source) {
-  if (!config.contains("peft_type") || config["peft_type"] != "LORA") fail("{}: peft_type is not LORA, the only kind of adapter supported", source);
-  const std::pair<const char*, std::vector<Json>> plain[] = {
-      {"use_dora", {false}},         {"fan_in_fan_out", {false}},     {"bias", {"none"}},
-      {"lora_bias", {false}},        {"rank_pattern", {Json::object()}}, {"alpha_pattern", {Json::object()}},
-      {"modules_to_save", {Json::array()}}, {"layer_replication", {}}, {"trainable_token_indices", {}},
-      {"target_parameters", {Json::array()}}, {"use_qalora", {false}}, {"use_bdlora", {}}, {"alora_invocation_tokens", {}}};
+  if (!config.contains("peft_type") || config["peft_type"] != "LORA")
+    fail("{}: peft_type is not LORA, the only kind of adapter supported", source);
+  const std::pair<const char*, std::vector<Json>> plain[] = {{"use_dora", {false}},
+                                                             {"fan_in_fan_out", {false}},
+                                                             {"bias", {"none"}},
+                                                             {"lora_bias", {false}},
+                                                             {"rank_pattern", {Json::object()}},
+                                                             {"alpha_pattern", {Json::object()}},
+                                                             {"modules_to_save", {Json::array()}},
+                                                             {"layer_replication", {}},
+                                                             {"trainable_token_indices", {}},
+                                                             {"target_parameters", {Json::array()}},
+                                                             {"use_qalora", {false}},
+                                                             {"use_bdlora", {}},
+                                                             {"alora_invocation_tokens", {}}};
   for (const auto& [key, values] : plain) {
     if (!config.contains(key) || config[key].is_null()) continue;
     if (std::find(values.begin(), values.end(), config[key]) == values.end()) {
@@ -34,14 +43,16 @@ double scale_of(const Json& config, const std::string& source, int64_t& rank) {
     return config[key].get<double>();
   };
   const double r = number("r"), alpha = number("lora_alpha");
-  if (!(r >= 1 && r <= 1 << 20) || r != std::floor(r)) fail("{}: r is {}, which must be a whole number of at least 1", source, r);
+  if (!(r >= 1 && r <= 1 << 20) || r != std::floor(r))
+    fail("{}: r is {}, which must be a whole number of at least 1", source, r);
   rank = static_cast<int64_t>(r);
-  const bool stable = config.contains("use_rslora") && config["use_rslora"] == true;  // Kalajdzievski 2023, arXiv 2312.03732
+  const bool stable =
+      config.contains("use_rslora") && config["use_rslora"] == true;  // Kalajdzievski 2023, arXiv 2312.03732
   return alpha / (stable ? std::sqrt(r) : r);
 }
 
-at::Tensor read_matrix(const SafetensorsFile& file, const std::string& name, at::IntArrayRef shape, at::TensorOptions options,
-                       std::set<std::string>& used) {
+at::Tensor read_matrix(const SafetensorsFile& file, const std::string& name, at::IntArrayRef shape,
+                       at::TensorOptions options, std::set<std::string>& used) {
   const TensorBytes& stored = file.tensor(name);
   check_shape(file.name(), name, stored.shape, shape);
   at::Tensor matrix = at::empty(shape, options);
@@ -77,7 +88,8 @@ void load_adapter(Transformer& model, const std::filesystem::path& folder) {
     }
   }
   for (const TensorBytes& tensor : file.tensors()) {
-    if (!used.contains(tensor.name)) fail("{}: tensor '{}' belongs to no linear layer of the model", file.name(), tensor.name);
+    if (!used.contains(tensor.name))
+      fail("{}: tensor '{}' belongs to no linear layer of the model", file.name(), tensor.name);
   }
   if (used.empty()) fail("{}: there is no adapter in it", file.name());
   adapted.set_trainable(false);

@@ -45,18 +45,23 @@ class Shards {
  private:
   void read_index(const std::filesystem::path& path) {
     const Json index = read_json(path);
-    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) fail("{}: no object 'weight_map'", path.string());
+    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
+      fail("{}: no object 'weight_map'", path.string());
     for (const auto& [tensor, shard] : index["weight_map"].items()) {
-      if (!shard.is_string()) fail("{}: the file of tensor '{}' is {}, which is not a name", path.string(), tensor, shard.dump());
+      if (!shard.is_string())
+        fail("{}: the file of tensor '{}' is {}, which is not a name", path.string(), tensor, shard.dump());
       const auto name = shard.get<std::string>();
-      if (name.empty() || std::filesystem::path(name).filename() != name) fail("{}: tensor '{}' is said to be in '{}', which is not a file of the same folder", path.string(), tensor, name);
+      if (name.empty() || std::filesystem::path(name).filename() != name)
+        fail("{}: tensor '{}' is said to be in '{}', which is not a file of the same folder", path.string(), tensor,
+             name);
       place_[tensor] = name;
     }
   }
 
   const SafetensorsFile& open(const std::string& name) {
     const auto found = open_.find(name);
-    return found != open_.end() ? found->second : open_.emplace(name, SafetensorsFile::open(folder_ / name)).first->second;
+    return found != open_.end() ? found->second
+                                : open_.emplace(name, SafetensorsFile::open(folder_ / name)).first->second;
   }
 
   std::filesystem::path folder_;
@@ -85,7 +90,9 @@ Transformer transformer_from_folder(const std::filesystem::path& folder, const C
   check_all_used(folder, config, shards);
   WeightSource source;
   source.name = folder.string();
-  source.shape = [&](const std::string& name) { return std::span<const int64_t>(shards.file_of(name).tensor(name).shape); };
+  source.shape = [&](const std::string& name) {
+    return std::span<const int64_t>(shards.file_of(name).tensor(name).shape);
+  };
   source.read = [&](const std::string& name, at::Tensor& into) {
     const SafetensorsFile& file = shards.file_of(name);
     const TensorBytes& stored = file.tensor(name);
@@ -100,7 +107,8 @@ std::vector<int32_t> token_ids(const Json& json, const char* key, const std::str
   std::vector<int32_t> ids;
   if (!json.contains(key) || json[key].is_null()) return ids;
   for (const Json& id : json[key].is_array() ? json[key] : Json::array({json[key]})) {
-    if (!id.is_number_integer()) fail("{}: the value of '{}' is {}, which is not a token id", source, key, json[key].dump());
+    if (!id.is_number_integer())
+      fail("{}: the value of '{}' is {}, which is not a token id", source, key, json[key].dump());
     ids.push_back(id.get<int32_t>());
   }
   return ids;
@@ -142,7 +150,8 @@ std::string jinja_from_folder(const std::filesystem::path& folder) {
 
 Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
   const std::filesystem::path config_path = folder / "config.json";
-  if (!std::filesystem::exists(config_path)) fail("{}: holds no config.json, so it is not a Hugging Face model", folder.string());
+  if (!std::filesystem::exists(config_path))
+    fail("{}: holds no config.json, so it is not a Hugging Face model", folder.string());
   const Json json = read_json(config_path);
   const Config config = config_from_json(json, config_path.string());
   Model model;
@@ -150,7 +159,8 @@ Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
   model.transformer = transformer_from_folder(folder, config, dtype);
   model.tokenizer = read_tokenizer(folder);
   if (model.tokenizer && model.tokenizer->vocabulary_size() > config.vocabulary_size) {
-    fail("{}: the tokenizer has {} tokens and the embedding only {} rows", folder.string(), model.tokenizer->vocabulary_size(), config.vocabulary_size);
+    fail("{}: the tokenizer has {} tokens and the embedding only {} rows", folder.string(),
+         model.tokenizer->vocabulary_size(), config.vocabulary_size);
   }
   model.generation = generation_from_folder(folder, json);
   set_chat_template(model, jinja_from_folder(folder));

@@ -15,18 +15,22 @@ namespace {
 
 // What a Hugging Face tensor is called in a GGUF file: `model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`.
 std::string gguf_name(const std::string& name) {
-  static const std::pair<const char*, const char*> whole[] = {
-      {"model.embed_tokens.weight", "token_embd.weight"}, {"model.norm.weight", "output_norm.weight"}, {"lm_head.weight", "output.weight"}};
+  static const std::pair<const char*, const char*> whole[] = {{"model.embed_tokens.weight", "token_embd.weight"},
+                                                              {"model.norm.weight", "output_norm.weight"},
+                                                              {"lm_head.weight", "output.weight"}};
   static const std::pair<const char*, const char*> parts[] = {
-      {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"}, {"self_attn.q_proj", "attn_q"},
-      {"self_attn.k_proj", "attn_k"},   {"self_attn.v_proj", "attn_v"},           {"self_attn.o_proj", "attn_output"},
-      {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},                {"mlp.down_proj", "ffn_down"}};
+      {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},   {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},   {"self_attn.o_proj", "attn_output"},
+      {"mlp.gate_proj", "ffn_gate"},    {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
   for (const auto& [ours, theirs] : whole) {
     if (name == ours) return theirs;
   }
   const std::string prefix = "model.layers.";
   const size_t dot = name.find('.', prefix.size()), last = name.rfind('.');
-  const std::string layer = name.substr(prefix.size(), dot - prefix.size()), module = name.substr(dot + 1, last - dot - 1);
+  const std::string layer = name.substr(prefix.size(), dot - prefix.size()),
+                    module = name.substr(dot + 1, last - dot - 1);
   for (const auto& [ours, theirs] : parts) {
     if (module == ours) return "blk." + layer + "." + theirs + name.substr(last);
   }
@@ -52,8 +56,8 @@ Rope rope_from_gguf(const GgufFile& file, const Config& config) {
   return rope;
 }
 
-// Llama 3.1 to 3.3 carry the divisor of each frequency instead of the rule that made them; the rule is found again, so that
-// the model can be written in other formats.
+// Llama 3.1 to 3.3 carry the divisor of each frequency instead of the rule that made them; the rule is found again, so
+// that the model can be written in other formats.
 void recognise_llama3(const GgufFile& file, Config& config) {
   const GgufTensor* divisors = file.find("rope_freqs.weight");
   if (!divisors) return;
@@ -63,7 +67,8 @@ void recognise_llama3(const GgufFile& file, Config& config) {
   dequantize(*divisors, divisor);
   const std::vector<double> plain = rope_frequencies({.theta = config.rope.theta}, config.head_size);
   for (const double factor : {8.0, 32.0, 16.0, 4.0, 2.0}) {
-    const Rope rule{.theta = config.rope.theta, .scaling = Rope::Scaling::llama3, .factor = factor, .original_positions = 8192};
+    const Rope rule{
+        .theta = config.rope.theta, .scaling = Rope::Scaling::llama3, .factor = factor, .original_positions = 8192};
     const std::vector<double> scaled = rope_frequencies(rule, config.head_size);
     bool same = true;
     for (size_t j = 0; j < plain.size(); ++j) same &= std::abs(plain[j] / scaled[j] / divisor[j] - 1) < 1e-4;
@@ -72,10 +77,13 @@ void recognise_llama3(const GgufFile& file, Config& config) {
       return;
     }
   }
-  fail("{}: the frequencies in tensor 'rope_freqs.weight' are not those of Llama 3.1 to 3.3, the only ones supported", file.name());
+  fail("{}: the frequencies in tensor 'rope_freqs.weight' are not those of Llama 3.1 to 3.3, the only ones supported",
+       file.name());
 }
 
-int64_t token_id(const GgufFile& file, const char* key) { return file.metadata().integer(std::string("tokenizer.ggml.") + key, -1); }
+int64_t token_id(const GgufFile& file, const char* key) {
+  return file.metadata().integer(std::string("tokenizer.ggml.") + key, -1);
+}
 
 Config config_from_gguf(const GgufFile& file) {
   const GgufMetadata& metadata = file.metadata();
@@ -86,7 +94,8 @@ Config config_from_gguf(const GgufFile& file) {
   config.hidden_size = integer("embedding_length");
   config.layers = integer("block_count");
   config.heads = integer("attention.head_count");
-  if (config.heads <= 0) fail("{}: llama.attention.head_count is {}, which must be positive", file.name(), config.heads);
+  if (config.heads <= 0)
+    fail("{}: llama.attention.head_count is {}, which must be positive", file.name(), config.heads);
   config.key_value_heads = metadata.integer("llama.attention.head_count_kv", config.heads);
   config.head_size = metadata.integer("llama.attention.key_length", config.hidden_size / config.heads);
   config.mlp_size = integer("feed_forward_length");
@@ -104,7 +113,8 @@ Config config_from_gguf(const GgufFile& file) {
   config.pad = token_id(file, "padding_token_id");
   validate(config, file.name());
   if (metadata.integer("llama.rope.dimension_count", config.head_size) != config.head_size) {
-    fail("{}: llama.rope.dimension_count is not the head size {}: heads rotated in part are not supported", file.name(), config.head_size);
+    fail("{}: llama.rope.dimension_count is not the head size {}: heads rotated in part are not supported", file.name(),
+         config.head_size);
   }
   if (metadata.integer("llama.attention.value_length", config.head_size) != config.head_size) {
     fail("{}: llama.attention.value_length differs from the head size {}", file.name(), config.head_size);
@@ -121,7 +131,8 @@ void unpermute(const at::Tensor& from, at::Tensor& into, int64_t heads) {
 }
 
 void read_weight(const Config& config, const std::string& name, const GgufTensor& tensor, at::Tensor& into) {
-  const bool query = name.find("self_attn.q_proj") != std::string::npos, key = name.find("self_attn.k_proj") != std::string::npos;
+  const bool query = name.find("self_attn.q_proj") != std::string::npos,
+             key = name.find("self_attn.k_proj") != std::string::npos;
   const bool direct = into.scalar_type() == at::kFloat && !query && !key;
   const at::Tensor numbers = direct ? into : at::empty(into.sizes(), at::kFloat);
   dequantize(tensor, {numbers.mutable_data_ptr<float>(), static_cast<size_t>(numbers.numel())});
@@ -139,7 +150,8 @@ void check_all_used(const GgufFile& file, const Config& config) {
   const Transformer shapes = empty_transformer(config, at::TensorOptions(at::kFloat).device(at::kMeta));
   for (const NamedTensor& named : shapes.parameters()) used.insert(gguf_name(named.name));
   for (const GgufTensor& tensor : file.tensors()) {
-    if (!used.contains(tensor.name)) fail("{}: tensor '{}' is not part of a plain llama model", file.name(), tensor.name);
+    if (!used.contains(tensor.name))
+      fail("{}: tensor '{}' is not part of a plain llama model", file.name(), tensor.name);
   }
 }
 
@@ -156,7 +168,9 @@ Transformer transformer_from_gguf(const GgufFile& file, at::ScalarType dtype) {
   return read_weights(config, dtype, source);
 }
 
-std::optional<int32_t> optional_id(int64_t id) { return id < 0 ? std::nullopt : std::optional(static_cast<int32_t>(id)); }
+std::optional<int32_t> optional_id(int64_t id) {
+  return id < 0 ? std::nullopt : std::optional(static_cast<int32_t>(id));
+}
 
 std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file, const Config& config) {
   const GgufMetadata& metadata = file.metadata();
@@ -169,12 +183,14 @@ std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file, const Config&
   spec.merges = metadata.strings("tokenizer.ggml.merges");
   if (metadata.contains("tokenizer.ggml.token_type")) spec.types = metadata.integers("tokenizer.ggml.token_type");
   spec.pre_tokenizer = metadata.string("tokenizer.ggml.pre", "gpt2");
-  spec.special = {optional_id(config.bos), optional_id(config.eos), optional_id(config.pad), optional_id(token_id(file, "unknown_token_id"))};
+  spec.special = {optional_id(config.bos), optional_id(config.eos), optional_id(config.pad),
+                  optional_id(token_id(file, "unknown_token_id"))};
   spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token", false);
   spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token", false);
   spec.add_prefix_space = metadata.boolean("tokenizer.ggml.add_space_prefix", false);
   if (static_cast<int64_t>(spec.tokens.size()) > config.vocabulary_size) {
-    fail("{}: the tokenizer has {} tokens and the embedding only {} rows", file.name(), spec.tokens.size(), config.vocabulary_size);
+    fail("{}: the tokenizer has {} tokens and the embedding only {} rows", file.name(), spec.tokens.size(),
+         config.vocabulary_size);
   }
   return Tokenizer(spec);
 }

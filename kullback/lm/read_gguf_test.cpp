@@ -44,7 +44,8 @@ at::Tensor interleaved(const at::Tensor& rows, int64_t head_size) {
 Contents contents_of(const Transformer& model) {
   const Config& config = model.config;
   Contents contents;
-  contents.texts = {{"general.architecture", "llama"}, {"tokenizer.ggml.model", "gpt2"}, {"tokenizer.ggml.pre", "smollm"}};
+  contents.texts = {
+      {"general.architecture", "llama"}, {"tokenizer.ggml.model", "gpt2"}, {"tokenizer.ggml.pre", "smollm"}};
   contents.counts = {{"llama.context_length", 64},
                      {"llama.embedding_length", static_cast<uint32_t>(config.hidden_size)},
                      {"llama.block_count", static_cast<uint32_t>(config.layers)},
@@ -65,7 +66,9 @@ Contents contents_of(const Transformer& model) {
     const Layer& layer = model.layers[i];
     const std::string prefix = "blk." + std::to_string(i) + ".";
     const auto add = [&](const std::string& name, const Linear& linear, bool turned = false) {
-      const auto rows = [&](const at::Tensor& tensor) { return turned ? interleaved(tensor, config.head_size) : tensor; };
+      const auto rows = [&](const at::Tensor& tensor) {
+        return turned ? interleaved(tensor, config.head_size) : tensor;
+      };
       contents.tensors[prefix + name + ".weight"] = rows(linear.weight);
       if (linear.bias.defined()) contents.tensors[prefix + name + ".bias"] = rows(linear.bias);
     };
@@ -102,7 +105,9 @@ void write(const Contents& contents, const std::filesystem::path& path) {
 
 class ReadGguf : public testing::Test {
  protected:
-  void SetUp() override { path_ = std::filesystem::temp_directory_path() / ("kullback_read_gguf_" + std::to_string(getpid()) + ".gguf"); }
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() / ("kullback_read_gguf_" + std::to_string(getpid()) + ".gguf");
+  }
   void TearDown() override { std::filesystem::remove(path_); }
 
   Model load(const Contents& contents, at::ScalarType dtype = at::kFloat) {
@@ -140,7 +145,8 @@ TEST_F(ReadGguf, AModelIsWhatWasWritten) {
       EXPECT_EQ(read.transformer.dtype(), type);
       const std::vector<NamedTensor> ours = read.transformer.parameters(), theirs = model.parameters();
       ASSERT_EQ(ours.size(), theirs.size());
-      for (size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::equal(ours[i].tensor.to(at::kFloat), theirs[i].tensor)) << theirs[i].name;
+      for (size_t i = 0; i < ours.size(); ++i)
+        EXPECT_TRUE(at::equal(ours[i].tensor.to(at::kFloat), theirs[i].tensor)) << theirs[i].name;
       EXPECT_LT((logits(read.transformer) - logits(model)).abs().max().item<double>(), 1e-4);
       EXPECT_EQ(read.text().encode("aba</s>"), (std::vector<int32_t>{5, 3, 2}));
       EXPECT_EQ(read.generation.stop_ids, (std::vector<int32_t>{2, 0}));
@@ -178,9 +184,14 @@ TEST_F(ReadGguf, RotationsStretchedEvenlyAreRead) {
 }
 
 TEST_F(ReadGguf, SaysWhatAFileDescribesInstead) {
-  EXPECT_THAT(message([](Contents& c) { c.texts["general.architecture"] = "mamba"; }), HasSubstr("architecture 'mamba' is not supported"));
-  EXPECT_THAT(message([](Contents& c) { c.tensors["blk.0.ffn_gate_exps.weight"] = at::ones({2, 2}); }), HasSubstr("'blk.0.ffn_gate_exps.weight' is not part"));
-  EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.model"] = "llama"; }), HasSubstr("tokenizer 'llama' is not supported"));
+  EXPECT_THAT(message([](Contents& c) { c.texts["general.architecture"] = "mamba"; }),
+              HasSubstr("architecture 'mamba' is not supported"));
+  EXPECT_THAT(message([](Contents& c) {
+                c.tensors["blk.0.ffn_gate_exps.weight"] = at::ones({2, 2});
+              }),
+              HasSubstr("'blk.0.ffn_gate_exps.weight' is not part"));
+  EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.model"] = "llama"; }),
+              HasSubstr("tokenizer 'llama' is not supported"));
   EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.pre"] = "nonsense"; }), HasSubstr("nonsense"));
   EXPECT_THAT(message([](Contents& c) { c.texts["llama.rope.scaling.type"] = "spiral"; }), HasSubstr("'spiral'"));
   EXPECT_THAT(message([](Contents& c) { c.counts["llama.rope.dimension_count"] = 2; }), HasSubstr("rotated in part"));
@@ -189,16 +200,24 @@ TEST_F(ReadGguf, SaysWhatAFileDescribesInstead) {
 
 TEST_F(ReadGguf, NamesWhatIsDamaged) {
   EXPECT_THAT(message([](Contents& c) { c.tensors.erase("blk.1.ffn_up.weight"); }), HasSubstr("blk.1.ffn_up.weight"));
-  EXPECT_THAT(message([](Contents& c) { c.tensors["blk.1.ffn_up.weight"] = at::ones({14, 9}); }),
+  EXPECT_THAT(message([](Contents& c) {
+                c.tensors["blk.1.ffn_up.weight"] = at::ones({14, 9});
+              }),
               HasSubstr("'blk.1.ffn_up.weight' has shape [14, 9] where the configuration asks for [14, 10]"));
-  EXPECT_THAT(message([](Contents& c) { c.tensors["blk.1.ffn_up.weight"] = at::full({14, 10}, std::nan("")); }),
+  EXPECT_THAT(message([](Contents& c) {
+                c.tensors["blk.1.ffn_up.weight"] = at::full({14, 10}, std::nan(""));
+              }),
               HasSubstr("'blk.1.ffn_up.weight' holds NaN or infinity"));
-  EXPECT_THAT(message([](Contents& c) { c.tensors["blk.0.attn_q.weight"] = at::full({24, 10}, HUGE_VAL); }),
+  EXPECT_THAT(message([](Contents& c) {
+                c.tensors["blk.0.attn_q.weight"] = at::full({24, 10}, HUGE_VAL);
+              }),
               HasSubstr("'blk.0.attn_q.weight' holds NaN or infinity"));
   EXPECT_THAT(message([](Contents& c) { c.counts.erase("llama.block_count"); }), HasSubstr("llama.block_count"));
-  EXPECT_THAT(message([](Contents& c) { c.counts["llama.block_count"] = 4000000000u; }), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(message([](Contents& c) { c.counts["llama.block_count"] = 4000000000u; }),
+              HasSubstr("num_hidden_layers"));
   EXPECT_THAT(message([](Contents& c) { c.counts["llama.attention.head_count"] = 0; }), HasSubstr("head_count is 0"));
-  EXPECT_THAT(message([](Contents& c) { c.counts["llama.feed_forward_length"] = 16000000; }), HasSubstr("ffn_gate"));  // nothing of that size is allocated
+  EXPECT_THAT(message([](Contents& c) { c.counts["llama.feed_forward_length"] = 16000000; }),
+              HasSubstr("ffn_gate"));  // nothing of that size is allocated
   EXPECT_THAT(message([](Contents& c) { c.counts["tokenizer.ggml.bos_token_id"] = 36; }), HasSubstr("36"));
 }
 

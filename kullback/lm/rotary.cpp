@@ -12,8 +12,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The wavelength correction of Llama 3.1: pairs that turn fewer than `low_frequency` times over the original context are
-// slowed by `factor`, those that turn more than `high_frequency` times are kept.
+// The wavelength correction of Llama 3.1: pairs that turn fewer than `low_frequency` times over the original context
+// are slowed by `factor`, those that turn more than `high_frequency` times are kept.
 double llama3_frequency(const Rope& rope, double frequency) {
   const double turns = static_cast<double>(rope.original_positions) * frequency / (2 * std::numbers::pi);
   const double kept = std::clamp((turns - rope.low_frequency) / (rope.high_frequency - rope.low_frequency), 0.0, 1.0);

@@ -39,7 +39,9 @@ void keep_top_k(std::vector<Candidate>& live, int64_t k) {
 }
 
 double largest_logit(const std::vector<Candidate>& live) {
-  return std::max_element(live.begin(), live.end(), [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; })->logit;
+  return std::max_element(live.begin(), live.end(),
+                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; })
+      ->logit;
 }
 
 void keep_top_p(std::vector<Candidate>& live, double p) {
@@ -65,17 +67,21 @@ void keep_min_p(std::vector<Candidate>& live, double m) {
 
 NextTokenLaw arg_max(std::span<const float> logits) {
   const std::vector<Candidate> live = candidates(logits, 1);
-  const auto best = std::max_element(live.begin(), live.end(), [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+  const auto best = std::max_element(live.begin(), live.end(),
+                                     [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
   return {{best->id}, {1.0}};
 }
 
 }  // namespace
 
 void validate(const Sampling& sampling) {
-  if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature)) fail("temperature is {}, which must be at least 0", sampling.temperature);
+  if (!(sampling.temperature >= 0) || !std::isfinite(sampling.temperature))
+    fail("temperature is {}, which must be at least 0", sampling.temperature);
   if (sampling.top_k < 0) fail("top-k is {}, which must be at least 0 (0: off)", sampling.top_k);
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) fail("top-p is {}, which must be above 0 and at most 1 (1: off)", sampling.top_p);
-  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) fail("min-p is {}, which must be from 0 to 1 (0: off)", sampling.min_p);
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    fail("top-p is {}, which must be above 0 and at most 1 (1: off)", sampling.top_p);
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1))
+    fail("min-p is {}, which must be from 0 to 1 (0: off)", sampling.min_p);
 }
 
 NextTokenLaw next_token_law(std::span<const float> logits, const Sampling& sampling) {

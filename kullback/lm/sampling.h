@@ -6,8 +6,8 @@
 
 namespace kullback {
 
-/// How a row of logits becomes the law that the next token is drawn from: temperature, then top-k, top-p and min-p, each on
-/// the row that the one before left.
+/// How a row of logits becomes the law that the next token is drawn from: temperature, then top-k, top-p and min-p,
+/// each on the row that the one before left.
 struct Sampling {
   double temperature = 1;  ///< >= 0; 0 takes the arg-max, the lowest id among equals
   int64_t top_k = 0;       ///< keep logits at least as large as the k-th largest; 0: off
@@ -20,7 +20,7 @@ void validate(const Sampling& sampling);
 
 /// The tokens that can be drawn, with probabilities that sum to one.
 struct NextTokenLaw {
-  std::vector<int32_t> ids;           ///< ascending
+  std::vector<int32_t> ids;  ///< ascending
   std::vector<double> probabilities;
 };
 

@@ -26,7 +26,9 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
   std::vector<TensorBytes> entries;
   for (const NamedTensor& named : tensors) {
     const at::Tensor plain = held.emplace_back(named.tensor.detach().cpu().contiguous());
-    entries.push_back({named.name, stored_type(plain), plain.sizes().vec(),
+    entries.push_back({named.name,
+                       stored_type(plain),
+                       plain.sizes().vec(),
                        {static_cast<const std::byte*>(plain.const_data_ptr()), plain.nbytes()}});
   }
   write_safetensors(path, entries, {{"format", "pt"}});
@@ -34,7 +36,9 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
 
 void write_json(const std::filesystem::path& path, const Json& json) { write_file(path, json.dump(2) + "\n"); }
 
-const char* type_name(at::ScalarType type) { return type == at::kDouble ? "float64" : type == at::kFloat ? "float32" : type == at::kHalf ? "float16" : "bfloat16"; }
+const char* type_name(at::ScalarType type) {
+  return type == at::kDouble ? "float64" : type == at::kFloat ? "float32" : type == at::kHalf ? "float16" : "bfloat16";
+}
 
 Json config_json(const Transformer& transformer) {
   Json json = config_to_json(transformer.config);
@@ -70,7 +74,8 @@ Json special_tokens_json(const Tokenizer& tokenizer) {
 }  // namespace
 
 void save_model(const Model& model, const std::filesystem::path& folder) {
-  if (!model.transformer.adapter().empty()) throw std::logic_error("save_model: merge the adapter first, or save it by itself");
+  if (!model.transformer.adapter().empty())
+    throw std::logic_error("save_model: merge the adapter first, or save it by itself");
   NewFolder aside(folder);
   write_json(aside.path() / "config.json", config_json(model.transformer));
   write_json(aside.path() / "generation_config.json", generation_json(model.config(), model.generation));

@@ -25,7 +25,8 @@ class Saving : public testing::Test {
  protected:
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / (std::string("kullback_") + info->test_suite_name() + "_" + info->name() + "_" + std::to_string(getpid()));
+    folder_ = std::filesystem::temp_directory_path() / (std::string("kullback_") + info->test_suite_name() + "_" +
+                                                        info->name() + "_" + std::to_string(getpid()));
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -228,7 +229,11 @@ TEST_F(Saving, AdaptersThatDoNotFitAreNamed) {
   Config shallow = test::tiny_config();
   shallow.layers = 1;
   EXPECT_THAT(with("r", 3, test::tiny_transformer(shallow)), HasSubstr("layers.1."));
-  EXPECT_THAT(message([&] { Transformer onto = base; load_adapter(onto, folder_); }), HasSubstr("adapter_config.json"));
+  EXPECT_THAT(message([&] {
+                Transformer onto = base;
+                load_adapter(onto, folder_);
+              }),
+              HasSubstr("adapter_config.json"));
 }
 
 TEST_F(Saving, TokenizersThatAreNotUnderstoodAreNamed) {

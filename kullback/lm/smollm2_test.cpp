@@ -1,5 +1,6 @@
 // The real model against numbers that transformers computed from the same file (fixtures/smollm2/logits.json).
 #include <fstream>
+#include <string>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -36,7 +37,8 @@ std::vector<Message> conversation(const Json& item) {
 
 void expect_near(const std::vector<double>& ours, const Json& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(ours.size(), expected.size()) << what;
-  for (size_t i = 0; i < ours.size(); ++i) EXPECT_NEAR(ours[i], expected[i].get<double>(), tolerance) << what << " " << i;
+  for (size_t i = 0; i < ours.size(); ++i)
+    EXPECT_NEAR(ours[i], expected[i].get<double>(), tolerance) << what << " " << i;
 }
 
 TEST(SlowSmolLm2, TextBecomesTheSameIds) {
@@ -83,6 +85,27 @@ TEST(SlowSmolLm2, GreedyTextIsThatOfTransformers) {
     EXPECT_EQ(generate(model.transformer, {prompts[c]}, options)[0].ids, together[c].ids) << "alone";
   }
 }
+
+#ifdef __linux__
+// A figure of /proc/self/status, in bytes.
+double memory(const std::string& figure) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(figure + ":")) return 1024 * std::stod(line.substr(figure.size() + 1));
+  }
+  return 0;
+}
+
+TEST(SlowSmolLm2, LoadingHoldsLittleMoreThanTheWeights) {
+  smollm2();                                      // the libraries' own memory is there by now
+  std::ofstream("/proc/self/clear_refs") << "5";  // forgets the peak so far
+  const double before = memory("VmRSS");
+  const Model again = load_model("smollm2-135m-instruct");
+  const double weights = 4.0 * static_cast<double>(again.transformer.parameter_count());
+  EXPECT_LE(memory("VmHWM") - before, 1.15 * weights);
+  EXPECT_GE(memory("VmHWM") - before, 0.9 * weights);  // or nothing was measured
+}
+#endif
 
 TEST(SlowSmolLm2, CarriesWhatItsMakersSay) {
   const Config& config = smollm2().config();

@@ -152,7 +152,8 @@ Transformer Transformer::clone() const {
       Linear& linear = layer.*named.linear;
       linear.weight = clone_weight(linear.weight);
       linear.bias = clone_weight(linear.bias);
-      if (linear.adapter) linear.adapter = {clone_weight(linear.adapter->a), clone_weight(linear.adapter->b), linear.adapter->scale};
+      if (linear.adapter)
+        linear.adapter = {clone_weight(linear.adapter->a), clone_weight(linear.adapter->b), linear.adapter->scale};
     }
   }
   return copy;
@@ -204,7 +205,7 @@ Transformer random_transformer(const Config& config, uint64_t seed, double devia
 
 const std::vector<NamedLinear>& layer_linears() {
   static const std::vector<NamedLinear> all = {
-      {"self_attn.q_proj", &Layer::query}, {"self_attn.k_proj", &Layer::key},  {"self_attn.v_proj", &Layer::value},
+      {"self_attn.q_proj", &Layer::query},  {"self_attn.k_proj", &Layer::key}, {"self_attn.v_proj", &Layer::value},
       {"self_attn.o_proj", &Layer::output}, {"mlp.gate_proj", &Layer::gate},   {"mlp.up_proj", &Layer::up},
       {"mlp.down_proj", &Layer::down},
   };

@@ -19,7 +19,8 @@ struct Rows;  // kullback/divergence/head.h
 struct Ragged {
   at::Tensor ids;                ///< [N] int64, all sequences' (new) tokens one after another
   std::vector<int64_t> lengths;  ///< new tokens of each sequence, each > 0; sums to N
-  std::vector<KvCache*> caches;  ///< empty, or one a sequence: attention also sees what the cache holds, and the new tokens are appended
+  /// Empty, or one a sequence: attention also sees what the cache holds, and the new tokens are appended to it.
+  std::vector<KvCache*> caches;
 };
 
 /// Lays sequences end to end. Throws an Error for an empty one.
@@ -42,7 +43,7 @@ struct Layer {
 /// A decoder-only transformer driven by its configuration. A value whose copies share weights; `clone` does not.
 struct Transformer {
   Config config;
-  at::Tensor embedding;   // [V, D]
+  at::Tensor embedding;  // [V, D]
   std::vector<Layer> layers;
   at::Tensor final_norm;  // [D]
   at::Tensor head;        // [V, D]; the embedding itself when tied
@@ -50,7 +51,8 @@ struct Transformer {
   /// Hidden states after the final norm. [N, D]
   at::Tensor hidden(const Ragged& batch, AdapterUse use = AdapterUse::on) const;
 
-  /// Hidden states with the head, as the streaming head takes them. hidden: [N, D]
+  /// Hidden states with the head, as the streaming head takes them: every row of the head takes part, padding of the
+  /// vocabulary included, as in other programs' logits. hidden: [N, D]
   Rows head_rows(const at::Tensor& hidden) const;
 
   /// All the logits of a few rows, for decoding: [N, D] -> [N, V].
@@ -72,8 +74,8 @@ struct Transformer {
   int64_t parameter_count() const;
 };
 
-/// Weights of the right shapes, not filled, of a type and on a device (the meta device: shapes alone). Throws an Error when
-/// the configuration is not valid.
+/// Weights of the right shapes, not filled, of a type and on a device (the meta device: shapes alone). Throws an Error
+/// when the configuration is not valid.
 Transformer empty_transformer(const Config& config, at::TensorOptions options);
 
 /// Normal weights of the given deviation and norms of one: tiny models for tests and exact worlds.

@@ -96,7 +96,9 @@ TEST(Transformer, AnAdapterIsALowRankChange) {
     const std::vector<std::vector<double>> with = naive_logits(model, ids, AdapterUse::on);
     EXPECT_LT(largest_difference(logits(model, ragged({ids})), with), 1e-12);
     EXPECT_LT(largest_difference(model.logits(model.hidden(ragged({ids}))), with), 1e-12) << "with gradients";
-    EXPECT_LT(largest_difference(logits(model, ragged({ids}), AdapterUse::off), naive_logits(model, ids, AdapterUse::off)), 1e-12);
+    EXPECT_LT(
+        largest_difference(logits(model, ragged({ids}), AdapterUse::off), naive_logits(model, ids, AdapterUse::off)),
+        1e-12);
     EXPECT_GT(largest_difference(logits(model, ragged({ids}), AdapterUse::off), with), 0.1);
   }
 }
@@ -132,7 +134,8 @@ TEST(Transformer, ACacheChangesNothing) {
   // Pieces of one token and of several, beyond two growths of the cache.
   for (const auto& [n1, n2] : std::vector<std::pair<size_t, size_t>>{{200, 3}, {1, 1}, {99, 4}, {400, 1}}) {
     const auto piece = [](const std::vector<int32_t>& all, size_t begin, size_t count) {
-      return std::vector<int32_t>(all.begin() + static_cast<long>(begin), all.begin() + static_cast<long>(begin + count));
+      return std::vector<int32_t>(all.begin() + static_cast<long>(begin),
+                                  all.begin() + static_cast<long>(begin + count));
     };
     Ragged batch = ragged({piece(first, at1, n1), piece(second, at2, n2)});
     batch.caches = {&cache1, &cache2};
@@ -185,7 +188,8 @@ TEST(Transformer, GradientsOfAnAdapterAndItsBaseTogether) {
 TEST(Transformer, TheStreamingHeadSeesTheSameLogits) {
   for (const Config& config : variants()) {
     const Transformer model = tiny_transformer(config);
-    const std::vector<std::vector<int32_t>> sequences = {random_ids(37, 6, 1), random_ids(37, 1, 2), random_ids(37, 3, 3)};
+    const std::vector<std::vector<int32_t>> sequences = {random_ids(37, 6, 1), random_ids(37, 1, 2),
+                                                         random_ids(37, 3, 3)};
     const std::vector<SequenceScores> scores = score(model, sequences, 4);
     for (size_t s = 0; s < sequences.size(); ++s) {
       const at::Tensor rows = logits(model, ragged({sequences[s]})), logps = at::log_softmax(rows, -1);
@@ -230,8 +234,9 @@ TEST(Transformer, NamesAreHuggingFaces) {
   std::vector<std::string> names;
   for (const NamedTensor& named : random_transformer(config, 1).parameters()) names.push_back(named.name);
   EXPECT_EQ(names.size(), 2 * (9 + 4) + 3);
-  for (const char* expected : {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.bias", "model.layers.0.mlp.down_proj.weight",
-                               "model.layers.1.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"}) {
+  for (const char* expected :
+       {"model.embed_tokens.weight", "model.layers.1.self_attn.q_proj.bias", "model.layers.0.mlp.down_proj.weight",
+        "model.layers.1.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"}) {
     EXPECT_NE(std::find(names.begin(), names.end(), expected), names.end()) << expected;
   }
 }
@@ -257,7 +262,8 @@ TEST(Transformer, RotationsCanBeStretched) {
   EXPECT_EQ(after[0], before[0]);
   EXPECT_NEAR(after[63], before[63] / 8, 1e-18);
   size_t between = 0;
-  for (size_t j = 0; j < 64; ++j) between += after[j] < before[j] * (1 - 1e-12) && after[j] > before[j] / 8 * (1 + 1e-12);
+  for (size_t j = 0; j < 64; ++j)
+    between += after[j] < before[j] * (1 - 1e-12) && after[j] > before[j] / 8 * (1 + 1e-12);
   EXPECT_GT(between, 3u);
   rope.scaling = Rope::Scaling::linear;
   EXPECT_NEAR(rope_frequencies(rope, 128)[5], before[5] / 8, 1e-18);
