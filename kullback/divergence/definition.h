@@ -17,6 +17,8 @@ using PlainRow = std::function<double(std::span<const double> log_p, std::span<c
 /// What a Divergence holds. Rows go through the vector code where there is a term, else through `plain`.
 struct Definition {
   std::string name;
+  std::string family;    // the name without its parameter; empty for the user's own
+  double parameter = 0;
   std::string description;
   std::optional<Generator> generator;
   std::optional<Term> from_reference, from_policy;

@@ -141,8 +141,10 @@ const Family& family_named(const std::string& name) {
   fail("no divergence is named '{}'{}", name, suggestion(name, names));
 }
 
-Divergence finished(Definition definition, std::string name) {
+Divergence finished(Definition definition, std::string name, std::string family = "", double parameter = 0) {
   definition.name = std::move(name);
+  definition.family = std::move(family);
+  definition.parameter = parameter;
   return Divergence(std::make_shared<const Definition>(std::move(definition)));
 }
 
@@ -162,7 +164,7 @@ Divergence make_bregman(const std::string& potential) {
     definition.generator.reset();
     definition.description = what + ": KL(p||q)";
   }
-  return finished(std::move(definition), "bregman:" + potential);
+  return finished(std::move(definition), "bregman:" + potential, "bregman");
 }
 
 }  // namespace
@@ -186,7 +188,7 @@ Divergence divergence(std::string_view text) {
   if (colon != std::string_view::npos && family.parameter.empty()) {
     fail("divergence '{}' takes no parameter, and '{}' has one", family.name, text);
   }
-  if (family.parameter.empty()) return finished(family.make(0), family.name);
+  if (family.parameter.empty()) return finished(family.make(0), family.name, family.name);
   const std::string value = colon == std::string_view::npos ? family.default_value : std::string(text.substr(colon + 1));
   if (family.name == "bregman") return make_bregman(value);
 
@@ -195,7 +197,7 @@ Divergence divergence(std::string_view text) {
   if (error != std::errc() || end != value.data() + value.size() || !family.range.holds(number)) {
     fail("divergence '{}': {} is '{}' and must be {}", family.name, family.parameter, value, family.range.text());
   }
-  return finished(family.make(number), fmt::format("{}:{}", family.name, number));
+  return finished(family.make(number), fmt::format("{}:{}", family.name, number), family.name, number);
 }
 
 Divergence divergence(std::string name, Generator generator) {
@@ -215,7 +217,7 @@ Divergence line_divergence(std::vector<double> positions) {
   for (const double x : positions) {
     if (!std::isfinite(x)) fail("wasserstein-1: a position is {}", x);
   }
-  return finished(from_plain(detail::plain_line(std::move(positions)), "the cost of moving p to q along a line"), "wasserstein-1");
+  return finished(from_plain(detail::plain_line(std::move(positions)), "the cost of moving p to q along a line"), "wasserstein-1", "wasserstein-1");
 }
 
 const std::vector<DivergenceInfo>& known_divergences() {

@@ -71,6 +71,7 @@ bool wants(const Tensor& t) { return t.defined() && t.requires_grad(); }
 struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
   static variable_list forward(AutogradContext* context, const Tensor& hidden, const std::optional<Tensor>& weight,
                                const std::optional<Tensor>& bias, std::shared_ptr<Walked> walked, bool keep_basis) {
+    context->set_materialize_grads(false);
     context->save_for_backward({hidden, weight.value_or(Tensor()), bias.value_or(Tensor())});
     context->saved_data["walked"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(walked));
     HeadWalk& walk = walked->walk;
@@ -108,7 +109,9 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
       Tensor sum;
       for (size_t i = 0; i < upstream.size(); ++i) {
         if (!upstream[i].defined()) continue;
-        const Tensor part = walked.basis[i] * upstream[i].unsqueeze(1);
+        // A weight of 0 takes its token out, even where the statistic has no gradient but NaN.
+        const Tensor weights = upstream[i].unsqueeze(1);
+        const Tensor part = (walked.basis[i] * weights).masked_fill_(weights == 0, 0);
         sum = sum.defined() ? sum.add_(part) : part;
       }
       return {as_type(sum, hidden.scalar_type()), {}, {}, {}, {}};

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -209,12 +210,211 @@ TEST_P(EachDivergence, Float32IsCloseToFloat64) {
   }
 }
 
+TEST_P(EachDivergence, MinusInfinityIsExact) {
+  const Divergence d = divergence(GetParam());
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const int64_t v : {3, 8, 17, 40}) {
+      Rows policy, reference;
+      policy.hidden = normal({4, v}, type, 1);
+      reference.hidden = normal({4, v}, type, 2);
+      policy.hidden.select(1, 0).fill_(-kInfinity);  // both
+      reference.hidden.select(1, 0).fill_(-kInfinity);
+      policy.hidden[1][1] = -kInfinity;  // only the policy's
+      reference.hidden[2][2] = -kInfinity;
+      policy.hidden[3].slice(0, 1, v - 1).fill_(-kInfinity);  // one-hot
+      policy.hidden.requires_grad_(true);
+      HeadRequest request;
+      request.divergences = {d.from_reference(), d.from_policy()};
+      const HeadStatistics s = head_statistics(policy, reference, request);
+      for (int64_t t = 0; t < 4; ++t) {
+        const double right[2] = {oracle(GetParam(), reference.hidden[t], policy.hidden[t].detach()),
+                                 oracle(GetParam(), policy.hidden[t].detach(), reference.hidden[t])};
+        for (int way = 0; way < 2; ++way) {
+          const double got = s.divergences[way][t].item<double>();
+          if (std::isinf(right[way])) {
+            EXPECT_EQ(got, right[way]);
+          } else {
+            const double tolerance = type == at::kFloat ? 1e-7 + 3e-6 * right[way] : 1e-12 * std::max(1.0, right[way]);
+            EXPECT_NEAR(got, right[way], tolerance) << v << ", row " << t;
+          }
+        }
+      }
+      at::where(at::isfinite(s.divergences[0]), s.divergences[0], 0).sum().backward();
+      EXPECT_TRUE(at::isfinite(policy.hidden.grad()).all().item<bool>());
+      EXPECT_EQ(policy.hidden.grad().select(1, 0).abs().max().item<double>(), 0);  // exactly
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EachDivergence, testing::ValuesIn(all_names()),
                          [](const auto& that) {
                            std::string name = that.param;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });
+
+TEST(Head, BlocksAndPaddingDoNotMatter) {
+  // 16 MiB hold few of these rows at once, so that N = 45 takes several uneven blocks.
+  const int64_t n = 45, v = 49152;
+  Case c;
+  c.policy.hidden = normal({n, 8}, at::kFloat, 1);
+  c.policy.weight = normal({v + 64, 8}, at::kFloat, 2);
+  c.policy.weight.narrow(0, v, 64).fill_(1e30);  // padding that would win every row
+  c.policy.vocabulary = v;
+  c.reference.hidden = normal({n, 5}, at::kFloat, 3);
+  c.reference.weight = normal({v, 5}, at::kFloat, 4);
+  c.request.labels = at::arange(n, at::kLong) * 1000;
+  c.request.labels[7] = -100;
+  c.request.logps = true;
+  c.request.divergences = {divergence("kl").from_reference(), divergence("js").from_policy()};
+  for (Tensor* t : {&c.policy.hidden, &c.policy.weight}) t->requires_grad_(true);
+  HeadStatistics w;
+  w.logps = normal({n}, at::kDouble, 5);
+  w.divergences = {normal({n}, at::kDouble, 6), normal({n}, at::kDouble, 7)};
+  HeadSettings small;
+  small.memory = 16 << 20;
+  const auto gradients_of = [&](const HeadSettings& settings) {
+    const HeadLoss loss = head_loss(c.policy, c.reference, c.request, w, settings);
+    auto g = torch::autograd::grad({loss.loss}, {c.policy.hidden, c.policy.weight});
+    g.push_back(loss.loss.detach());
+    return g;
+  };
+  const auto in_blocks = gradients_of(small), at_once = gradients_of({});
+  for (size_t i = 0; i < 3; ++i) EXPECT_LT(largest_difference(in_blocks[i], at_once[i]), 2e-5) << i;
+  EXPECT_EQ(at_once[1].narrow(0, v, 64).abs().max().item<double>(), 0);
+  const auto again = gradients_of(small);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(in_blocks[i].equal(again[i])) << "two runs differ in " << i;
+  const HeadStatistics s = head_statistics(c.policy, c.reference, c.request, small);
+  const auto by_recomputing = torch::autograd::grad({weighted(s, w)}, {c.policy.hidden, c.policy.weight});
+  for (size_t i = 0; i < 2; ++i) EXPECT_LT(largest_difference(by_recomputing[i], at_once[i]), 2e-5) << i;
+}
+
+TEST(Head, ALossMayBeDifferentiatedAgain) {
+  Case c = full_case(at::kDouble);
+  c.policy.hidden.requires_grad_(true);
+  HeadStatistics w;
+  w.entropy = at::ones({5}, at::kDouble);
+  const Tensor loss = head_loss(c.policy, c.request, w).loss;
+  const auto first = torch::autograd::grad({loss}, {c.policy.hidden}, {}, true);
+  const auto second = torch::autograd::grad({loss}, {c.policy.hidden});
+  EXPECT_LT(largest_difference(second[0], first[0]), 1e-14);
+}
+
+TEST(Head, Bfloat16RowsAreComputedInFloat32) {
+  Case c = full_case(at::kBFloat16, 6, 40);
+  c.request.divergences = {divergence("kl").from_reference()};
+  Case exact = c;
+  for (Rows* r : {&exact.policy, &exact.reference}) {
+    r->hidden = r->hidden.to(at::kFloat);
+    r->weight = r->weight.to(at::kFloat);
+    if (r->bias.defined()) r->bias = r->bias.to(at::kFloat);
+  }
+  for (Case* one : {&c, &exact}) {
+    one->policy.hidden.requires_grad_(true);
+    one->policy.weight.requires_grad_(true);
+  }
+  const HeadStatistics s = head_statistics(c.policy, c.reference, c.request), e = head_statistics(exact.policy, exact.reference, exact.request);
+  EXPECT_LT(largest_difference(s.divergences[0], e.divergences[0]), 1e-5);
+  EXPECT_LT(largest_difference(s.logps, e.logps), 1e-5);
+  const HeadStatistics w = random_weights(s, 3);
+  weighted(s, w).backward();
+  weighted(e, w).backward();
+  EXPECT_EQ(c.policy.hidden.grad().scalar_type(), at::kBFloat16);
+  EXPECT_LT(largest_difference(c.policy.hidden.grad(), exact.policy.hidden.grad()), 1e-2);
+  EXPECT_LT(largest_difference(c.policy.weight.grad(), exact.policy.weight.grad()), 1e-2);
+}
+
+TEST(Head, ExtremeRowsKeepTheirLogProbabilities) {
+  for (const int64_t v : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 1000, 49152}) {
+    for (const double spread : {1e-6, 1.0, 1e4}) {
+      Rows rows;
+      rows.hidden = normal({2, v}, at::kFloat, v) * spread;
+      HeadRequest request;
+      request.labels = at::tensor({v - 1, v / 2}, at::kLong);
+      request.logps = request.logsumexp = request.entropy = true;
+      request.top_k = std::min<int64_t>(v, 5);
+      const HeadStatistics s = head_statistics(rows, request);
+      const Tensor lq = at::log_softmax(rows.hidden.to(at::kDouble), 1);
+      EXPECT_LT(largest_difference(s.logps, lq.gather(1, request.labels.unsqueeze(1)).squeeze(1)), 1e-6) << v << ", " << spread;
+      EXPECT_LT(largest_difference(s.logsumexp, rows.hidden.to(at::kDouble).logsumexp(1)), 1e-6);
+      EXPECT_LT(largest_difference(s.entropy, -(lq.exp() * lq).sum(1)), 3e-6);
+      EXPECT_LT(largest_difference(s.top_logps, std::get<0>(lq.topk(request.top_k, 1))), 1e-6);
+    }
+  }
+}
+
+TEST(Head, TiesGoToTheSmallerId) {
+  Rows rows;
+  rows.hidden = at::tensor({1.0, 3.0, 3.0, 2.0, 3.0}, at::kDouble).view({1, 5});
+  HeadRequest request;
+  request.top_k = 4;
+  EXPECT_TRUE(head_statistics(rows, request).top_ids.equal(at::tensor({1, 2, 4, 3}, at::kLong).view({1, 4})));
+}
+
+TEST(Head, NanStaysInItsRow) {
+  Rows policy, reference;
+  policy.hidden = normal({3, 20}, at::kFloat, 1);
+  reference.hidden = normal({3, 20}, at::kFloat, 2);
+  policy.hidden[1][5] = std::nan("");
+  policy.hidden.requires_grad_(true);
+  HeadRequest request;
+  request.labels = at::tensor({1, -100, 2}, at::kLong);
+  request.logps = request.entropy = true;
+  request.divergences = {divergence("kl").from_reference()};
+  const HeadStatistics s = head_statistics(policy, reference, request);
+  EXPECT_EQ(s.logps[1].item<double>(), 0);
+  EXPECT_TRUE(std::isnan(s.entropy[1].item<double>()) && std::isnan(s.divergences[0][1].item<double>()));
+  EXPECT_FALSE(std::isnan(s.divergences[0][0].item<double>()) || std::isnan(s.entropy[2].item<double>()));
+  s.logps.sum().backward();  // the bad row's label is ignored
+  EXPECT_TRUE(at::isfinite(policy.hidden.grad()).all().item<bool>());
+}
+
+TEST(Head, NoTokensAreFine) {
+  Case c = full_case(at::kFloat, 5, 19);
+  c.policy.hidden = c.policy.hidden.narrow(0, 0, 0).clone().requires_grad_(true);
+  c.policy.weight.requires_grad_(true);
+  c.request = {};
+  c.request.labels = at::zeros({0}, at::kLong);
+  c.request.logps = true;
+  HeadStatistics w;
+  w.logps = at::zeros({0}, at::kDouble);
+  const HeadLoss loss = head_loss(c.policy, c.request, w);
+  loss.loss.backward();
+  EXPECT_EQ(loss.loss.item<double>(), 0);
+  EXPECT_EQ(c.policy.weight.grad().abs().max().item<double>(), 0);
+}
+
+std::string message_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Head, BadInputIsNamed) {
+  const auto message = [](auto spoil) {
+    Case c = full_case(at::kFloat);
+    c.request.divergences = {divergence("kl").from_reference()};
+    HeadSettings settings;
+    spoil(c, settings);
+    return message_of([&] { head_statistics(c.policy, c.reference, c.request, settings); });
+  };
+  EXPECT_EQ(message([](Case&, HeadSettings&) {}), "no error");
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.policy.weight = c.policy.weight.narrow(1, 0, 3); }), testing::HasSubstr("policy's head has shape 22x3"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.reference.vocabulary = 18; }), testing::HasSubstr("vocabulary is 19 and the reference's 18"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.labels[1] = 19; }), testing::HasSubstr("label 19 of token 1"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.scores = at::zeros({3}); }), testing::HasSubstr("scores"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.policy.temperature = 0; }), testing::HasSubstr("temperature is 0"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.reference.hidden = c.reference.hidden.to(at::kDouble); }), testing::HasSubstr("type"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.top_k = 20; }), testing::HasSubstr("top_k is 20"));
+  EXPECT_THAT(message([](Case&, HeadSettings& s) { s.memory = 1 << 20; }), testing::HasSubstr("16 MiB"));
+  Case c = full_case(at::kFloat);
+  HeadStatistics w;
+  w.logps = at::zeros({4});
+  EXPECT_THAT(message_of([&] { head_loss(c.policy, c.request, w); }), testing::HasSubstr("weight of logps has shape 4 and must have 5"));
+}
 
 }  // namespace
 }  // namespace kullback
