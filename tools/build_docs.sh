@@ -21,6 +21,11 @@ pages=build/docs
 rm -rf "$pages"
 mkdir -p build
 cp -r docs "$pages"
-build/kullback docs-pages "$pages"
+mkdir -p "$pages/commands" "$pages/methods"
+build/kullback --help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p' | while read -r command; do
+  { echo "# kullback $command"; echo; echo '```'; build/kullback "$command" --help; echo '```'; } >"$pages/commands/$command.md"
+done
+build/kullback methods --json | python3 -c 'import json, sys; print(*(method["name"] for method in json.load(sys.stdin)), sep="\n")' |
+  while read -r method; do build/kullback explain "$method" >"$pages/methods/$method.md"; done
 "$tools/bin/python" -m mkdocs build --quiet --strict --config-file mkdocs.yml --site-dir "$PWD/site"
 echo "docs: $(find site -name '*.html' | wc -l) pages in site/index.html"
