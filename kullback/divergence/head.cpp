@@ -94,6 +94,7 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
       if (request.scores.defined()) add([&](HeadStatistics& w) { w.expected = ones; });
       for (size_t i = 0; i < request.divergences.size(); ++i) add([&](HeadStatistics& w) { w.divergences[i] = ones; });
     }
+    if (!keep_basis) walk.keep_last_block();
     walked->shape = walk.statistics(walked->states, upstreams, gradients);
     for (HeadGradients& g : gradients) walked->basis.push_back(g.hidden);
     variable_list out;

@@ -252,8 +252,11 @@ template <class T>
 void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams, std::span<HeadGradients> gradients) {
   const auto options = at::TensorOptions(type_);
   const int64_t most = std::min(blocking_.tokens, tokens_);
-  const Tensor policy_space = room({most, vocabulary_}, options);
-  const Tensor reference_space = reference_ ? room({most, vocabulary_}, options) : Tensor();
+  // Without statistics the blocks are walked from the last, whose logits the walk before has left where they were.
+  const bool begun = !statistics && policy_space_.defined();
+  Tensor policy_space = begun ? std::move(policy_space_) : room({most, vocabulary_}, options);
+  Tensor reference_space = !reference_ ? Tensor() : begun ? std::move(reference_space_) : room({most, vocabulary_}, options);
+  policy_space_ = reference_space_ = Tensor();
   Tensor policy_bias, reference_bias;
   RowTransforms<T> transforms{transform_of<T>(policy_, policy_bias, type_), {}};
   if (reference_) transforms.reference = transform_of<T>(*reference_, reference_bias, type_);
@@ -263,12 +266,20 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
   const bool share = statistics && upstreams.size() == 1;
   const Sharing sharing = share ? choose_sharing(request_, upstreams[0], policy_.softcap > 0) : Sharing::none;
 
-  for (int64_t first = 0; first < tokens_; first += most) {
+  const int64_t blocks = most == 0 ? 0 : (tokens_ + most - 1) / most;
+  for (int64_t step = 0; step < blocks; ++step) {
+    const int64_t first = (statistics ? step : blocks - 1 - step) * most;
+    const bool there = begun && step == 0;
     Block block{first, std::min(most, tokens_ - first), {}, {}, {}};
     block.hidden = policy_.hidden.narrow(0, first, block.count);
     if (policy_.weight.defined()) block.hidden = block.hidden.to(type_);
-    block.policy = block_logits(policy_, block.hidden, vocabulary_, blocking_.weight_rows, policy_space);
-    if (reference_) {
+    if (there) {
+      block.policy = policy_space.narrow(0, 0, block.count);
+      if (reference_) block.reference = reference_space.narrow(0, 0, block.count);
+    } else {
+      block.policy = block_logits(policy_, block.hidden, vocabulary_, blocking_.weight_rows, policy_space);
+    }
+    if (reference_ && !there) {
       Tensor hidden = reference_->hidden.narrow(0, first, block.count);
       if (reference_->weight.defined()) hidden = hidden.to(type_);
       block.reference = block_logits(*reference_, hidden, vocabulary_, blocking_.weight_rows, reference_space);
@@ -288,7 +299,7 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
                          labels ? labels[token] : -100};
         if (statistics) {
           row_statistics(row, transforms, request_, sharing, states, out);
-        } else {
+        } else if (!there) {
           law_kernels<T>().transform(row.policy, vocabulary_, transforms.policy);
           if (reference) law_kernels<T>().transform(row.reference, vocabulary_, transforms.reference);
         }
@@ -297,12 +308,16 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
         row_gradients<T>(row, transforms, request_, sharing, states, out, wanted);
       }
     });
-    if (!from_logits() && !upstreams.empty()) products(block, gradients);
+    if (!from_logits() && !upstreams.empty()) products(block, step == 0, gradients);
+  }
+  if (statistics && upstreams.empty() && keep_last_) {
+    policy_space_ = policy_space;
+    reference_space_ = reference_space;
   }
 }
 
 /// The gradients of hidden states, weight and bias from those of a block's logits, which stand in the logits' places.
-void HeadWalk::products(const Block& block, std::span<HeadGradients> gradients) const {
+void HeadWalk::products(const Block& block, bool begin, std::span<HeadGradients> gradients) const {
   for (size_t i = 0; i < gradients.size(); ++i) {
     HeadGradients& g = gradients[i];
     const Tensor& logits = i == 0 ? block.policy : block.reference;
@@ -318,8 +333,8 @@ void HeadWalk::products(const Block& block, std::span<HeadGradients> gradients) 
       Tensor rows = g.weight.narrow(0, first, weight.size(0));
       if (rows.scalar_type() != type_) {
         const Tensor sum = at::mm(part.t(), block.hidden);
-        rows.copy_(block.first == 0 ? sum : sum.add_(rows));
-      } else if (block.first == 0) {
+        rows.copy_(begin ? sum : sum.add_(rows));
+      } else if (begin) {
         at::mm_out(rows, part.t(), block.hidden);
       } else {
         rows.addmm_(part.t(), block.hidden);

@@ -63,6 +63,9 @@ class HeadWalk {
   int64_t gradients_held() const { return reference_ ? 2 : 1; }
   const HeadRequest& request() const { return request_; }
 
+  /// A walk for gradients will follow the one for statistics: its first block need not be computed again.
+  void keep_last_block() { keep_last_ = true; }
+
   /// The statistics in float64, without gradient; each `upstreams[i]` also gets its gradient in `gradients[i]`.
   HeadStatistics statistics(RowStates& states, std::span<const Upstream> upstreams = {}, std::span<HeadGradients> gradients = {});
   /// The gradients alone, the blocks' logits made anew.
@@ -72,7 +75,7 @@ class HeadWalk {
   struct Block;
   template <class T>
   void walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams, std::span<HeadGradients> gradients);
-  void products(const Block& block, std::span<HeadGradients> gradients) const;
+  void products(const Block& block, bool begin, std::span<HeadGradients> gradients) const;
 
   Rows policy_;
   std::optional<Rows> reference_;
@@ -80,6 +83,9 @@ class HeadWalk {
   int64_t tokens_ = 0, vocabulary_ = 0;
   at::ScalarType type_;
   Blocking blocking_{};
+  // The last block's logits, kept from a walk without gradients for the one that makes them.
+  bool keep_last_ = false;
+  at::Tensor policy_space_, reference_space_;  // [B,V]
 };
 
 }  // namespace kullback::detail
