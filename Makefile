@@ -36,7 +36,7 @@ demo: deps  ## from nothing to an aligned model and its report
 	build/kullback pull $(MODEL)
 	rm -rf runs/demo
 	build/kullback align --method dpo --model $(MODEL) --data data/direct-answers/train.jsonl \
-	  --eval-data data/direct-answers/heldout.jsonl --output runs/demo
+	  --eval-data data/direct-answers/heldout.jsonl --max-steps 48 --output runs/demo
 
 bench: everything  ## run the benches
 	@for bench in build/bench/*; do [ ! -x "$$bench" ] || "$$bench" || exit 1; done

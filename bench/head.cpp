@@ -16,11 +16,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/CPUAllocator.h>
 #include <benchmark/benchmark.h>
+#include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <torch/csrc/autograd/autograd.h>
+#include <nlohmann/json.hpp>
 
 #include "kullback/divergence/definition.h"
 #include "kullback/divergence/head.h"
@@ -90,16 +90,21 @@ void ours_known(const std::string& statistic, const Work& w) {
   const HeadRequest request = request_of(statistic, w);
   HeadStatistics weights;
   const Tensor ones = at::ones({w.hidden.size(0)}, at::kDouble);
-  if (statistic == "logp") weights.logps = -ones;
-  else if (statistic == "entropy") weights.entropy = ones;
-  else weights.divergences = {ones};
-  (two_heads(statistic) ? head_loss(student(w), teacher(w), request, weights) : head_loss(student(w), request, weights)).loss.backward();
+  if (statistic == "logp")
+    weights.logps = -ones;
+  else if (statistic == "entropy")
+    weights.entropy = ones;
+  else
+    weights.divergences = {ones};
+  (two_heads(statistic) ? head_loss(student(w), teacher(w), request, weights) : head_loss(student(w), request, weights))
+      .loss.backward();
 }
 
 /// A loss that is known only after the statistics.
 void ours_unknown(const std::string& statistic, const Work& w) {
   const HeadRequest request = request_of(statistic, w);
-  const HeadStatistics s = two_heads(statistic) ? head_statistics(student(w), teacher(w), request) : head_statistics(student(w), request);
+  const HeadStatistics s =
+      two_heads(statistic) ? head_statistics(student(w), teacher(w), request) : head_statistics(student(w), request);
   const Tensor values = statistic == "logp" ? s.logps : statistic == "entropy" ? s.entropy : s.divergences[0];
   at::log_sigmoid(values).sum().backward();
 }
@@ -141,7 +146,8 @@ void chunked(const std::string& statistic, const Work& w) {
     const int64_t count = std::min(block, hidden.size(0) - first);
     const Tensor h = hidden.narrow(0, first, count);
     const Tensor z = at::matmul(h, weight.t()).requires_grad_(true);
-    const Tensor a = two_heads(statistic) ? at::matmul(w.teacher_hidden.narrow(0, first, count), w.teacher_weight.t()) : Tensor();
+    const Tensor a =
+        two_heads(statistic) ? at::matmul(w.teacher_hidden.narrow(0, first, count), w.teacher_weight.t()) : Tensor();
     const Tensor g = torch::autograd::grad({plain_loss(statistic, z, a, w.labels.narrow(0, first, count))}, {z})[0];
     hidden_gradient.narrow(0, first, count).copy_(at::matmul(g, weight));
     weight_gradient.addmm_(g.t(), h);
@@ -162,8 +168,10 @@ void products(const Work& w, bool two, int64_t block, Tensor& space) {
     at::mm_out(z, h, w.weight.t());
     Tensor part = hidden_gradient.narrow(0, first, count);
     at::mm_out(part, z, w.weight);
-    if (first == 0) at::mm_out(weight_gradient, z.t(), h);
-    else weight_gradient.addmm_(z.t(), h);
+    if (first == 0)
+      at::mm_out(weight_gradient, z.t(), h);
+    else
+      weight_gradient.addmm_(z.t(), h);
   }
 }
 
@@ -229,7 +237,8 @@ nlohmann::ordered_json summary_of(const Shape& shape) {
   Work w(shape);
   const bool small = shape.tokens * shape.width * shape.vocabulary < (int64_t{1} << 30);
   const int rounds = small ? 15 : 3;
-  const std::vector<int64_t> blocks = small ? std::vector<int64_t>{256, 512, 2048} : std::vector<int64_t>{shape.tokens / 2, shape.tokens};
+  const std::vector<int64_t> blocks =
+      small ? std::vector<int64_t>{256, 512, 2048} : std::vector<int64_t>{shape.tokens / 2, shape.tokens};
   Tensor space = at::empty({shape.tokens, shape.vocabulary});
   const auto limit = [&](bool two) {
     double best = 1e9;
@@ -239,7 +248,8 @@ nlohmann::ordered_json summary_of(const Shape& shape) {
   limit(true);  // warm
 
   nlohmann::ordered_json out;
-  const auto measure = [&](const std::string& name, const std::string& statistic, const std::function<void()>& ours, bool rivals) {
+  const auto measure = [&](const std::string& name, const std::string& statistic, const std::function<void()>& ours,
+                           bool rivals) {
     const bool two = two_heads(statistic);
     std::vector<double> our_time, limit_time, plain_time, chunked_time;
     const double memory = extra_mib(w, ours);
@@ -264,10 +274,14 @@ nlohmann::ordered_json summary_of(const Shape& shape) {
     }
     entry["extra_mib"] = std::round(memory);
   };
-  for (const std::string& statistic : kStatistics) measure(statistic, statistic, [&] { ours_known(statistic, w); }, true);
+  for (const std::string& statistic : kStatistics)
+    measure(
+        statistic, statistic, [&] { ours_known(statistic, w); }, true);
   for (const std::string statistic : {"logp", "kl"}) {
-    measure(statistic + ", weights unknown", statistic, [&] { ours_unknown(statistic, w); }, false);
-    measure(statistic + ", weights unknown, head frozen", statistic, [&] { ours_frozen(statistic, w); }, false);
+    measure(
+        statistic + ", weights unknown", statistic, [&] { ours_unknown(statistic, w); }, false);
+    measure(
+        statistic + ", weights unknown, head frozen", statistic, [&] { ours_frozen(statistic, w); }, false);
   }
   return out;
 }
@@ -286,7 +300,8 @@ nlohmann::ordered_json rows_alone() {
     out.copy_(z);
     law.push_back(bytes / seconds([&] {
                     for (int64_t r = 0; r < rows; ++r) {
-                      kullback::detail::law_kernels<float>().summarise(out.data_ptr<float>() + r * size, size, {}, false, nullptr);
+                      kullback::detail::law_kernels<float>().summarise(out.data_ptr<float>() + r * size, size, {},
+                                                                       false, nullptr);
                     }
                   }));
     kl.push_back(3 * bytes / seconds([&] {
@@ -294,10 +309,13 @@ nlohmann::ordered_json rows_alone() {
                      const float* policy = z.const_data_ptr<float>() + r * size;
                      const float* reference = a.const_data_ptr<float>() + r * size;
                      const auto law_of = [&](const float* row) {
-                       return kullback::detail::law_kernels<float>().summarise(const_cast<float*>(row), size, {}, false, nullptr).normaliser;
+                       return kullback::detail::law_kernels<float>()
+                           .summarise(const_cast<float*>(row), size, {}, false, nullptr)
+                           .normaliser;
                      };
                      const kullback::detail::RowPair<float> pair{policy, reference, law_of(policy), law_of(reference)};
-                     kullback::detail::term_kernels<float>().gradient(term, pair, 0, size, 1, 0, false, out.data_ptr<float>() + r * size);
+                     kullback::detail::term_kernels<float>().gradient(term, pair, 0, size, 1, 0, false,
+                                                                      out.data_ptr<float>() + r * size);
                    }
                  }));
   }
@@ -321,15 +339,18 @@ void register_benchmarks() {
     return *slot;
   };
   const auto add = [&](const Shape& shape, const std::string& statistic, const std::string& way, auto run) {
-    benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", shape.name(), statistic, way).c_str(), [=](benchmark::State& state) {
-      Work& w = work(shape);
-      state.counters["extra_MiB"] = extra_mib(w, [&] { run(w); });
-      for (auto _ : state) {
-        w.clear();
-        run(w);
-      }
-      w.clear();
-    })->Unit(benchmark::kMillisecond)->UseRealTime();
+    benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", shape.name(), statistic, way).c_str(),
+                                 [=](benchmark::State& state) {
+                                   Work& w = work(shape);
+                                   state.counters["extra_MiB"] = extra_mib(w, [&] { run(w); });
+                                   for (auto _ : state) {
+                                     w.clear();
+                                     run(w);
+                                   }
+                                   w.clear();
+                                 })
+        ->Unit(benchmark::kMillisecond)
+        ->UseRealTime();
   };
   for (const Shape& shape : kShapes) {
     for (const std::string& statistic : kStatistics) {

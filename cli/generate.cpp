@@ -34,7 +34,8 @@ const Options<GenerateOptions>& generate_options() {
           .option("system", &O::system, "a system message before the prompt")
           .option("temperature", &O::temperature, non_negative, "0: always the likeliest token")
           .option("top-k", &O::top_k, at_least(0), "draw among the k likeliest tokens only; 0: all")
-          .option("top-p", &O::top_p, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true}, "draw among the likeliest tokens that make up this probability")
+          .option("top-p", &O::top_p, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true},
+                  "draw among the likeliest tokens that make up this probability")
           .option("min-p", &O::min_p, fraction, "draw among tokens of at least this share of the largest probability")
           .option("max-new-tokens", &O::max_new_tokens, at_least(1), "stop after so many tokens")
           .option("seed", &O::seed, at_least(0), "of the draws")
@@ -43,10 +44,13 @@ const Options<GenerateOptions>& generate_options() {
 }
 
 Command describe(GenerateOptions& o) {
-  Command command("generate", "answer a prompt", "Applies the model's chat template and prints the answer alone on standard output, as it is made.");
+  Command command("generate", "answer a prompt",
+                  "Applies the model's chat template and prints the answer alone on standard output, as it is made.");
   command.options("Options", generate_options(), &o)
       .example("kullback generate --model smollm2-135m-instruct --prompt \"What is the capital of France?\"")
-      .example("kullback generate --model smollm2-135m-instruct --adapter runs/demo/adapter --prompt \"Why is the sky blue?\" --temperature 0.7");
+      .example(
+          "kullback generate --model smollm2-135m-instruct --adapter runs/demo/adapter --prompt \"Why is the sky "
+          "blue?\" --temperature 0.7");
   return command;
 }
 
@@ -88,9 +92,12 @@ int run(const std::vector<std::string>& arguments) {
   if (!o.system.empty()) messages.push_back({"system", o.system});
   messages.push_back({"user", o.prompt});
   const auto format = o.raw ? DataOptions::TextFormat::raw : DataOptions::TextFormat::chat;
-  GenerationOptions options{.sampling = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .min_p = o.min_p},
-                            .max_new_tokens = o.max_new_tokens, .stop_ids = model.generation.stop_ids,
-                            .seed = static_cast<uint64_t>(o.seed), .streams = {}};
+  GenerationOptions options{
+      .sampling = {.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p, .min_p = o.min_p},
+      .max_new_tokens = o.max_new_tokens,
+      .stop_ids = model.generation.stop_ids,
+      .seed = static_cast<uint64_t>(o.seed),
+      .streams = {}};
   Printer printer(model.text());
   generate(model.transformer, {encode_prompt(model, messages, format)}, options, [&](size_t, int32_t id) {
     printer.add(id);
@@ -100,7 +107,12 @@ int run(const std::vector<std::string>& arguments) {
   return exit_success;
 }
 
-const RegisteredProgram program{{"generate", "answer a prompt", [] { static GenerateOptions o; return describe(o); }, run}};
+const RegisteredProgram program{{"generate", "answer a prompt",
+                                 [] {
+                                   static GenerateOptions o;
+                                   return describe(o);
+                                 },
+                                 run}};
 
 }  // namespace
 }  // namespace kullback

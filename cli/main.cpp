@@ -34,7 +34,8 @@ General take_general(const std::vector<std::string>& arguments) {
       set_verbosity(Verbosity::verbose);
     } else if (word == "--threads" && i + 1 < arguments.size()) {
       const std::string& count = arguments[++i];
-      if (count.empty() || count.size() > 4 || count.find_first_not_of("0123456789") != std::string::npos || std::stoi(count) < 1) {
+      if (count.empty() || count.size() > 4 || count.find_first_not_of("0123456789") != std::string::npos ||
+          std::stoi(count) < 1) {
         fail("option --threads: \"{}\" is not a number of threads", count);
       }
       at::set_num_threads(std::stoi(count));
@@ -48,8 +49,10 @@ General take_general(const std::vector<std::string>& arguments) {
 }
 
 void print_overview() {
-  fmt::print("Kullback {}: learning under a divergence. Align, distil and compare language models.\n\nUsage: kullback COMMAND [options]\n\nCommands:\n",
-             KULLBACK_VERSION);
+  fmt::print(
+      "Kullback {}: learning under a divergence. Align, distil and compare language models.\n\nUsage: kullback COMMAND "
+      "[options]\n\nCommands:\n",
+      KULLBACK_VERSION);
   for (const Program& program : programs()) fmt::print("  {:<12} {}\n", program.name, program.summary);
   fmt::print(
       "\nEvery command explains itself with --help. For all of them: --threads N, --quiet, --verbose, --version.\n"
@@ -84,7 +87,8 @@ const std::vector<Program>& programs() { return registry(); }
 
 RegisteredProgram::RegisteredProgram(Program program) {
   auto& all = registry();
-  const auto place = std::lower_bound(all.begin(), all.end(), program, [](const Program& a, const Program& b) { return a.name < b.name; });
+  const auto place = std::lower_bound(all.begin(), all.end(), program,
+                                      [](const Program& a, const Program& b) { return a.name < b.name; });
   all.insert(place, std::move(program));
 }
 

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include "cli/program.h"
-#include "kullback/base/registry.h"
-#include "kullback/report/table.h"
 #include "kullback/base/error.h"
+#include "kullback/base/registry.h"
 #include "kullback/base/suggest.h"
+#include "kullback/report/table.h"
 
 namespace kullback {
 namespace {
@@ -15,20 +15,34 @@ struct MethodsOptions {
 };
 
 const Options<MethodsOptions>& methods_options() {
-  static const auto options = Options<MethodsOptions>()
-                                  .option("family", &MethodsOptions::family, "only this family: alignment, distillation, decoding, compression, merging or measurement")
-                                  .option("json", &MethodsOptions::json, "as JSON, with options, papers and needs");
+  static const auto options =
+      Options<MethodsOptions>()
+          .option("family", &MethodsOptions::family,
+                  "only this family: alignment, distillation, decoding, compression, merging or measurement")
+          .option("json", &MethodsOptions::json, "as JSON, with options, papers and needs");
   return options;
 }
 
+/// The command that runs a method; those without a recipe so far serve the library and its fixtures.
+std::string runner(const Method& method) {
+  if (!method.recipe.has_value()) return "library, check";
+  return method.family == Family::alignment ? "align" : "library";
+}
+
 Json method_json(const Method& method) {
-  Json json{{"name", method.name}, {"family", family_name(method.family)}, {"summary", method.summary}, {"formula", method.formula},
-            {"when", method.when}, {"needs", method.needs}, {"papers", Json::array()}, {"options", Json::array()}};
-  for (const Paper& paper : method.papers) json["papers"].push_back({{"title", paper.title}, {"arxiv", paper.arxiv}, {"venue", paper.venue}});
+  Json json{{"name", method.name},       {"family", family_name(method.family)},
+            {"summary", method.summary}, {"formula", method.formula},
+            {"when", method.when}, {"run_by", runner(method)},       {"needs", method.needs},
+            {"papers", Json::array()},   {"options", Json::array()}};
+  for (const Paper& paper : method.papers)
+    json["papers"].push_back({{"title", paper.title}, {"arxiv", paper.arxiv}, {"venue", paper.venue}});
   if (method.options) {
     for (const Option& option : method.options->list()) {
-      json["options"].push_back({{"name", option.info.name}, {"accepts", option.info.type_text()}, {"default", option.info.fallback},
-                                 {"help", option.info.help}, {"source", option.info.source}});
+      json["options"].push_back({{"name", option.info.name},
+                                 {"accepts", option.info.type_text()},
+                                 {"default", option.info.fallback},
+                                 {"help", option.info.help},
+                                 {"source", option.info.source}});
     }
   }
   return json;
@@ -36,7 +50,9 @@ Json method_json(const Method& method) {
 
 Command describe(MethodsOptions& o) {
   Command command("methods", "list the methods that are built in");
-  command.options("Options", methods_options(), &o).example("kullback methods --family alignment").example("kullback methods --json");
+  command.options("Options", methods_options(), &o)
+      .example("kullback methods --family alignment")
+      .example("kullback methods --json");
   return command;
 }
 
@@ -46,14 +62,16 @@ int run(const std::vector<std::string>& arguments) {
   std::vector<std::string> known;
   for (const Family family : families()) known.push_back(family_name(family));
   if (!o.family.empty() && std::find(known.begin(), known.end(), o.family) == known.end()) {
-    fail("option --family: unknown family \"{}\"{}; it is one of {}", o.family, suggestion(o.family, known), listing(known));
+    fail("option --family: unknown family \"{}\"{}; it is one of {}", o.family, suggestion(o.family, known),
+         listing(known));
   }
   Json json = Json::array();
-  Table table{.title = "", .columns = {text_column("method"), text_column("family"), text_column("what it is")}, .rows = {}};
+  Table table{
+      .title = "", .columns = {text_column("method"), text_column("family"), text_column("run by"), text_column("what it is")}, .rows = {}};
   for (const Method& method : methods()) {
     if (!o.family.empty() && family_name(method.family) != o.family) continue;
     json.push_back(method_json(method));
-    table.rows.push_back({Cell(method.name), Cell(family_name(method.family)), Cell(method.summary)});
+    table.rows.push_back({Cell(method.name), Cell(family_name(method.family)), Cell(runner(method)), Cell(method.summary)});
   }
   if (o.json) {
     fmt::print("{}\n", json.dump(2));
@@ -77,9 +95,17 @@ int run_explain(const std::vector<std::string>& arguments) {
 }
 
 const RegisteredProgram methods_program{{"methods", "list the methods that are built in",
-                                         [] { static MethodsOptions o; return describe(o); }, run}};
+                                         [] {
+                                           static MethodsOptions o;
+                                           return describe(o);
+                                         },
+                                         run}};
 const RegisteredProgram explain_program{{"explain", "what a method is, when to use it, and its options",
-                                         [] { static std::vector<std::string> names; return describe_explain(names); }, run_explain}};
+                                         [] {
+                                           static std::vector<std::string> names;
+                                           return describe_explain(names);
+                                         },
+                                         run_explain}};
 
 }  // namespace
 }  // namespace kullback

@@ -27,9 +27,9 @@ struct RegisteredProgram {
 /// Exit statuses, the same for every command.
 enum ExitStatus : int {
   exit_success = 0,
-  exit_not_passed = 1,   ///< the command worked, and its answer is no: a check or a claim failed
-  exit_bad_input = 2,    ///< one sentence on standard error says what is wrong
-  exit_fault = 3,        ///< a fault of the program itself
+  exit_not_passed = 1,  ///< the command worked, and its answer is no: a check or a claim failed
+  exit_bad_input = 2,   ///< one sentence on standard error says what is wrong
+  exit_fault = 3,       ///< a fault of the program itself
   exit_interrupted = 130,
 };
 

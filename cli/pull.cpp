@@ -8,11 +8,15 @@ namespace {
 
 Command describe(std::vector<std::string>& names) {
   std::string known = "Models:\n";
-  for (const PullableModel& model : pullable_models()) known += fmt::format("  {:<24} {}\n", model.name, model.description);
+  for (const PullableModel& model : pullable_models())
+    known += fmt::format("  {:<24} {}\n", model.name, model.description);
   Command command("pull", "get a small free model to begin with",
-                  known + "\nThe file is kept in the cache folder ($KULLBACK_CACHE, else $XDG_CACHE_HOME/kullback, else ~/.cache/kullback), and\n"
-                          "--model NAME names it everywhere. Any other model: get its GGUF file or Hugging Face folder by your usual means\n"
-                          "and give its path as --model.");
+                  known +
+                      "\nThe file is kept in the cache folder ($KULLBACK_CACHE, else $XDG_CACHE_HOME/kullback, else "
+                      "~/.cache/kullback), and\n"
+                      "--model NAME names it everywhere. Any other model: get its GGUF file or Hugging Face folder by "
+                      "your usual means\n"
+                      "and give its path as --model.");
   command.arguments("NAME", &names, "one of the models above", 1, 1).example("kullback pull smollm2-135m-instruct");
   return command;
 }
@@ -24,10 +28,12 @@ int run(const std::vector<std::string>& arguments) {
   return exit_success;
 }
 
-const RegisteredProgram program{{"pull", "get a small free model to begin with", [] {
+const RegisteredProgram program{{"pull", "get a small free model to begin with",
+                                 [] {
                                    static std::vector<std::string> names;
                                    return describe(names);
-                                 }, run}};
+                                 },
+                                 run}};
 
 }  // namespace
 }  // namespace kullback

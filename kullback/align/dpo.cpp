@@ -13,9 +13,9 @@ using LossType = DpoOptions::LossType;
 
 /// A response's summed log-probabilities, each [B].
 struct Score {
-  Tensor policy, reference;  // L, R
-  Tensor length;             // n, counted tokens
-  Tensor log_ratio() const { return policy - reference; }                        // s
+  Tensor policy, reference;                                // L, R
+  Tensor length;                                           // n, counted tokens
+  Tensor log_ratio() const { return policy - reference; }  // s
   Tensor mean_log_ratio() const { return log_ratio() / length.clamp_min(1); }
 };
 
@@ -58,7 +58,8 @@ Tensor pair_losses(LossType type, const Score& w, const Score& l, const Tensor& 
     }
     case LossType::sigmoid_norm: return -at::log_sigmoid(beta * (w.mean_log_ratio() - l.mean_log_ratio()));
     case LossType::exo_pair:  // reverse KL to the smoothed label, arXiv 2402.00856
-      return at::sigmoid(z) * (at::log_sigmoid(z) - std::log1p(-e)) + at::sigmoid(-z) * (at::log_sigmoid(-z) - std::log(e));
+      return at::sigmoid(z) * (at::log_sigmoid(z) - std::log1p(-e)) +
+             at::sigmoid(-z) * (at::log_sigmoid(-z) - std::log(e));
     case LossType::nca_pair:  // arXiv 2402.05369
       return -at::log_sigmoid(reward_w) - 0.5 * at::log_sigmoid(-reward_w) - 0.5 * at::log_sigmoid(-reward_l);
     case LossType::bco_pair: return -at::log_sigmoid(reward_w) - at::log_sigmoid(-reward_l);  // arXiv 2404.04656
@@ -95,12 +96,21 @@ void validate(const DpoOptions& o) {
   }
 }
 
-const Choices<LossType> loss_types{
-    {"sigmoid", LossType::sigmoid},   {"robust", LossType::robust},     {"hinge", LossType::hinge},
-    {"ipo", LossType::ipo},           {"sigmoid_norm", LossType::sigmoid_norm}, {"exo_pair", LossType::exo_pair},
-    {"nca_pair", LossType::nca_pair}, {"bco_pair", LossType::bco_pair}, {"sppo_hard", LossType::sppo_hard},
-    {"apo_zero", LossType::apo_zero}, {"apo_down", LossType::apo_down}, {"aot", LossType::aot},
-    {"aot_unpaired", LossType::aot_unpaired}, {"discopop", LossType::discopop}, {"sft", LossType::sft}};
+const Choices<LossType> loss_types{{"sigmoid", LossType::sigmoid},
+                                   {"robust", LossType::robust},
+                                   {"hinge", LossType::hinge},
+                                   {"ipo", LossType::ipo},
+                                   {"sigmoid_norm", LossType::sigmoid_norm},
+                                   {"exo_pair", LossType::exo_pair},
+                                   {"nca_pair", LossType::nca_pair},
+                                   {"bco_pair", LossType::bco_pair},
+                                   {"sppo_hard", LossType::sppo_hard},
+                                   {"apo_zero", LossType::apo_zero},
+                                   {"apo_down", LossType::apo_down},
+                                   {"aot", LossType::aot},
+                                   {"aot_unpaired", LossType::aot_unpaired},
+                                   {"discopop", LossType::discopop},
+                                   {"sft", LossType::sft}};
 
 }  // namespace
 
@@ -123,36 +133,51 @@ PreferenceLoss dpo_loss(const PreferenceBatch& batch, const DpoOptions& o) {
           .losses = losses,
           .chosen_rewards = (o.beta * w.log_ratio()).detach(),
           .rejected_rewards = (o.beta * l.log_ratio()).detach(),
-          .parts = {{"policy_chosen_sum", w.policy.detach()}, {"policy_rejected_sum", l.policy.detach()}, {"logits", z.detach()}}};
+          .parts = {{"policy_chosen_sum", w.policy.detach()},
+                    {"policy_rejected_sum", l.policy.detach()},
+                    {"logits", z.detach()}}};
 }
 
 namespace {
 
 const Registered dpo{
     preference_method<DpoOptions>("dpo")
-        .summary("Direct Preference Optimization: raises the likelihood ratio of chosen over rejected responses against a reference")
+        .summary("Direct Preference Optimization: raises the likelihood ratio of chosen over rejected responses "
+                 "against a reference")
         .formula("loss = mean over pairs of -log sigmoid(beta * (s_w - s_l))\n"
-                 "s_w  = log policy(chosen | prompt) - log reference(chosen | prompt), summed over the response's tokens; s_l likewise\n"
+                 "s_w  = log policy(chosen | prompt) - log reference(chosen | prompt), summed over the response's "
+                 "tokens; s_l likewise\n"
                  "Its minimiser on infinite data is policy(y|x) = reference(y|x) exp(r(x,y)/beta) / Z(x).")
-        .when("The first thing to try with pairs of answers. Lower beta moves further from the reference. `robust` or label "
-              "smoothing help when some labels are wrong, `ipo` when preferences are nearly deterministic, `sigmoid_norm` "
+        .when("The first thing to try with pairs of answers. Lower beta moves further from the reference. `robust` or "
+              "label "
+              "smoothing help when some labels are wrong, `ipo` when preferences are nearly deterministic, "
+              "`sigmoid_norm` "
               "against growing lengths.")
-        .paper({"Direct Preference Optimization: Your Language Model is Secretly a Reward Model", "2305.18290", "NeurIPS 2023"})
-        .paper({"Understanding Reference Policies in Direct Preference Optimization", "2407.13709", "NAACL Findings 2025"})
-        .option("beta", &DpoOptions::beta, positive, "strength of the pull to the reference; smaller lets the policy move further", "paper")
+        .paper({"Direct Preference Optimization: Your Language Model is Secretly a Reward Model", "2305.18290",
+                "NeurIPS 2023"})
+        .paper(
+            {"Understanding Reference Policies in Direct Preference Optimization", "2407.13709", "NAACL Findings 2025"})
+        .option("beta", &DpoOptions::beta, positive,
+                "strength of the pull to the reference; smaller lets the policy move further", "paper")
         .option("reference", &DpoOptions::reference,
-                {{"policy", DpoOptions::Reference::policy}, {"none", DpoOptions::Reference::none}, {"prior", DpoOptions::Reference::prior}},
-                "rewards against the reference's likelihood, against nothing, or against the reference's likelihood without the prompt")
+                {{"policy", DpoOptions::Reference::policy},
+                 {"none", DpoOptions::Reference::none},
+                 {"prior", DpoOptions::Reference::prior}},
+                "rewards against the reference's likelihood, against nothing, or against the reference's likelihood "
+                "without the prompt")
         .option("loss-type", &DpoOptions::loss_type, loss_types, "the loss of a pair; several are added up", "TRL")
         .option("loss-weights", &DpoOptions::loss_weights, any_number, "one weight a loss type")
         .option("label-smoothing", &DpoOptions::label_smoothing, from_to_below(0, 0.5),
                 "assumed rate of flipped labels: conservative DPO with sigmoid; used by robust, exo_pair and aot too")
-        .option("ipo-length-normalize", &DpoOptions::ipo_length_normalize, "ipo compares mean log-ratios a token, not sums", "TRL")
-        .option("ld-alpha", &DpoOptions::ld_alpha, fraction, "weight of the tokens beyond the shorter response's length")
+        .option("ipo-length-normalize", &DpoOptions::ipo_length_normalize,
+                "ipo compares mean log-ratios a token, not sums", "TRL")
+        .option("ld-alpha", &DpoOptions::ld_alpha, fraction,
+                "weight of the tokens beyond the shorter response's length")
         .option("discopop-tau", &DpoOptions::discopop_tau, positive, "temperature of discopop's switch", "TRL")
         .needs([](const DpoOptions& o) {
           using Reference = DpoOptions::Reference;
-          return Needs{.reference_logps = o.reference != Reference::none, .reference_without_prompt = o.reference == Reference::prior};
+          return Needs{.reference_logps = o.reference != Reference::none,
+                       .reference_without_prompt = o.reference == Reference::prior};
         })
         .validate(validate)
         .loss(dpo_loss)};

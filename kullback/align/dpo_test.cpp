@@ -36,25 +36,30 @@ PreferenceBatch random_batch(int64_t pairs, int64_t length, int64_t seed) {
   return {.chosen = one(), .rejected = one(), .weight = {}};
 }
 
-const std::vector<LossType> smooth_types{LossType::sigmoid,  LossType::robust,   LossType::ipo,          LossType::sigmoid_norm, LossType::exo_pair,
-                                         LossType::nca_pair, LossType::bco_pair, LossType::sppo_hard,    LossType::apo_zero,     LossType::apo_down,
-                                         LossType::aot,      LossType::aot_unpaired, LossType::discopop, LossType::sft,          LossType::hinge};
+const std::vector<LossType> smooth_types{
+    LossType::sigmoid,  LossType::robust,       LossType::ipo,       LossType::sigmoid_norm, LossType::exo_pair,
+    LossType::nca_pair, LossType::bco_pair,     LossType::sppo_hard, LossType::apo_zero,     LossType::apo_down,
+    LossType::aot,      LossType::aot_unpaired, LossType::discopop,  LossType::sft,          LossType::hinge};
 
 TEST(Dpo, GoldenFixture) {
   const CheckReport report = check_file(KULLBACK_FIXTURES "/dpo.json");
   EXPECT_GE(report.results.size(), 27u);
-  for (const CheckResult& result : report.results) EXPECT_TRUE(result.passed) << result.name << ": " << result.largest_difference << " at " << result.at;
+  for (const CheckResult& result : report.results)
+    EXPECT_TRUE(result.passed) << result.name << ": " << result.largest_difference << " at " << result.at;
 }
 
 TEST(Dpo, EveryLossHasTheGradientOfItsFiniteDifferences) {
   for (const LossType type : smooth_types) {
-    const DpoOptions options{.beta = 0.4, .loss_type = {type}, .label_smoothing = 0.1, .ld_alpha = 0.6, .discopop_tau = 0.7};
+    const DpoOptions options{
+        .beta = 0.4, .loss_type = {type}, .label_smoothing = 0.1, .ld_alpha = 0.6, .discopop_tau = 0.7};
     PreferenceBatch batch = random_batch(3, 5, 11);
     batch.chosen.logps.requires_grad_(true);
     batch.rejected.logps.requires_grad_(true);
-    const auto gradients = torch::autograd::grad({dpo_loss(batch, options).value}, {batch.chosen.logps, batch.rejected.logps}, {}, {}, false, true);
+    const auto gradients = torch::autograd::grad({dpo_loss(batch, options).value},
+                                                 {batch.chosen.logps, batch.rejected.logps}, {}, {}, false, true);
     for (const bool chosen : {true, false}) {
-      const Tensor analytic = gradients[chosen ? 0 : 1].defined() ? gradients[chosen ? 0 : 1] : at::zeros({3, 5}, at::kDouble);
+      const Tensor analytic =
+          gradients[chosen ? 0 : 1].defined() ? gradients[chosen ? 0 : 1] : at::zeros({3, 5}, at::kDouble);
       for (int64_t i = 0; i < 15; ++i) {
         const double step = 1e-6;
         double values[2];
@@ -65,7 +70,8 @@ TEST(Dpo, EveryLossHasTheGradientOfItsFiniteDifferences) {
           logp.reshape(-1)[i] += sign == 0 ? -step : step;
           values[sign] = dpo_loss(moved, options).value.item<double>();
         }
-        EXPECT_NEAR(analytic.reshape(-1)[i].item<double>(), (values[1] - values[0]) / (2 * step), 1e-7) << static_cast<int>(type) << " " << i;
+        EXPECT_NEAR(analytic.reshape(-1)[i].item<double>(), (values[1] - values[0]) / (2 * step), 1e-7)
+            << static_cast<int>(type) << " " << i;
       }
     }
   }
@@ -87,8 +93,10 @@ TEST(Dpo, WhatStandsInMaskedPlacesNeverMatters) {
 }
 
 TEST(Dpo, TheRejectedSideUsesItsOwnMask) {
-  PreferenceBatch batch{.chosen = side(logps({-1, -9}, 1), logps({0, 0}, 1), at::tensor({1, 0}).to(at::kBool).reshape({1, 2})),
-                        .rejected = side(logps({-2, -3}, 1), logps({0, 0}, 1), at::ones({1, 2}, at::kBool)), .weight = {}};
+  PreferenceBatch batch{
+      .chosen = side(logps({-1, -9}, 1), logps({0, 0}, 1), at::tensor({1, 0}).to(at::kBool).reshape({1, 2})),
+      .rejected = side(logps({-2, -3}, 1), logps({0, 0}, 1), at::ones({1, 2}, at::kBool)),
+      .weight = {}};
   EXPECT_DOUBLE_EQ(dpo_loss(batch, {.beta = 1}).parts.at("logits").item<double>(), -1 + 5);
 }
 
@@ -98,8 +106,17 @@ TEST(Dpo, BatchesOfAStepAddUpToTheBigBatch) {
   const double tokens = whole.chosen.mask.sum().item<double>();
   double sum = 0;
   for (const auto& [begin, count] : {std::pair<int64_t, int64_t>{0, 1}, {1, 3}, {4, 2}}) {
-    const auto part = [&](const Side& s) { return side(s.logps.narrow(0, begin, count), s.reference_logps.narrow(0, begin, count), s.mask.narrow(0, begin, count)); };
-    sum += dpo_loss({.chosen = part(whole.chosen), .rejected = part(whole.rejected), .weight = {}, .pairs_in_step = 6, .chosen_tokens_in_step = tokens}, options).value.item<double>();
+    const auto part = [&](const Side& s) {
+      return side(s.logps.narrow(0, begin, count), s.reference_logps.narrow(0, begin, count),
+                  s.mask.narrow(0, begin, count));
+    };
+    sum += dpo_loss({.chosen = part(whole.chosen),
+                     .rejected = part(whole.rejected),
+                     .weight = {},
+                     .pairs_in_step = 6,
+                     .chosen_tokens_in_step = tokens},
+                    options)
+               .value.item<double>();
   }
   EXPECT_NEAR(sum, dpo_loss(whole, options).value.item<double>(), 1e-12);
 }
@@ -115,9 +132,12 @@ TEST(Dpo, EmptyResponsesCountWithSumsOfZero) {
 
 TEST(Dpo, ATokenForbiddenByBothModelsIsDropped) {
   const Tensor mask = at::ones({1, 2}, at::kBool);
-  const PreferenceBatch both{.chosen = side(logps({-1, -infinity}, 1), logps({-1.5, -infinity}, 1), mask), .rejected = side(logps({-1, -1}, 1), logps({-1, -1}, 1), mask), .weight = {}};
+  const PreferenceBatch both{.chosen = side(logps({-1, -infinity}, 1), logps({-1.5, -infinity}, 1), mask),
+                             .rejected = side(logps({-1, -1}, 1), logps({-1, -1}, 1), mask),
+                             .weight = {}};
   EXPECT_NEAR(dpo_loss(both, {.beta = 1}).parts.at("logits").item<double>(), 0.5, 1e-15);
-  const PreferenceBatch policy_only{.chosen = side(logps({-1, -infinity}, 1), logps({-1.5, -2}, 1), mask), .rejected = both.rejected, .weight = {}};
+  const PreferenceBatch policy_only{
+      .chosen = side(logps({-1, -infinity}, 1), logps({-1.5, -2}, 1), mask), .rejected = both.rejected, .weight = {}};
   EXPECT_EQ(dpo_loss(policy_only, {.beta = 1}).value.item<double>(), infinity);
 }
 
@@ -145,7 +165,8 @@ TEST(Dpo, OptionsThatContradictEachOtherAreRefused) {
 
 TEST(Dpo, NeedsAReferenceUnlessToldOtherwise) {
   const auto recipe = std::any_cast<PreferenceRecipe>(find_method("dpo").recipe);
-  const DpoOptions plain, none{.reference = DpoOptions::Reference::none}, prior{.reference = DpoOptions::Reference::prior};
+  const DpoOptions plain, none{.reference = DpoOptions::Reference::none},
+      prior{.reference = DpoOptions::Reference::prior};
   EXPECT_TRUE(recipe.needs(&plain).reference_logps);
   EXPECT_FALSE(recipe.needs(&none).reference());
   EXPECT_TRUE(recipe.needs(&prior).reference_without_prompt);

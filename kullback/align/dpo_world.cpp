@@ -14,14 +14,18 @@ using at::Tensor;
 Side side(const Tensor& policy_logps, const Tensor& reference_logps, const Tensor& outcomes) {
   const Tensor mask = at::ones({outcomes.size(0), 1}, at::kBool);
   return {.logps = policy_logps.index_select(0, outcomes).unsqueeze(1),
-          .reference_logps = reference_logps.index_select(0, outcomes).unsqueeze(1), .mask = mask, .divergences = {}};
+          .reference_logps = reference_logps.index_select(0, outcomes).unsqueeze(1),
+          .mask = mask,
+          .divergences = {}};
 }
 
 /// The expected DPO loss when both responses come from the reference and labels from Bradley-Terry.
 Tensor population_loss(const Tensor& policy_logps, const Tensor& reference_logps, const Tensor& rewards, double beta) {
   const PreferencePopulation pairs = preference_population(reference_logps, rewards);
   const PreferenceBatch batch{.chosen = side(policy_logps, reference_logps, pairs.chosen),
-                              .rejected = side(policy_logps, reference_logps, pairs.rejected), .weight = pairs.weight, .pairs_in_step = 1};
+                              .rejected = side(policy_logps, reference_logps, pairs.rejected),
+                              .weight = pairs.weight,
+                              .pairs_in_step = 1};
   return dpo_loss(batch, {.beta = beta}).value;
 }
 

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include <CLI/CLI.hpp>
 #include <toml++/toml.h>
+#include <CLI/CLI.hpp>
 
 #include "kullback/base/error.h"
 #include "kullback/base/suggest.h"
@@ -79,7 +79,8 @@ Command& Command::options(std::string heading, const OptionSet& set, void* targe
   return *this;
 }
 
-Command& Command::arguments(std::string name, std::vector<std::string>* values, std::string help, size_t minimum, size_t maximum) {
+Command& Command::arguments(std::string name, std::vector<std::string>* values, std::string help, size_t minimum,
+                            size_t maximum) {
   positionals_.push_back({std::move(name), values, std::move(help), minimum, maximum});
   return *this;
 }
@@ -124,7 +125,8 @@ bool Command::parse(const std::vector<std::string>& arguments) {
                      })
           ->expected(1)
           ->allow_extra_args(false)
-          ->multi_option_policy(option.info.is_list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+          ->multi_option_policy(option.info.is_list ? CLI::MultiOptionPolicy::TakeAll
+                                                    : CLI::MultiOptionPolicy::TakeLast);
     }
   }
   std::vector<std::string> words;
@@ -144,7 +146,8 @@ bool Command::parse(const std::vector<std::string>& arguments) {
     std::string word = unknown.empty() ? "" : unknown.front();
     word = word.substr(0, word.find('='));
     const std::string bare = word.substr(std::min(word.find_first_not_of('-'), word.size()));
-    fail("kullback {}: unknown option {}{}; `kullback {} --help` lists them", name_, word, suggestion(bare, option_names()), name_);
+    fail("kullback {}: unknown option {}{}; `kullback {} --help` lists them", name_, word,
+         suggestion(bare, option_names()), name_);
   } catch (const CLI::ParseError& error) {
     fail("kullback {}: {}", name_, error.what());
   }
@@ -155,8 +158,10 @@ bool Command::parse(const std::vector<std::string>& arguments) {
   size_t taken = 0;
   for (const Positional& positional : positionals_) {
     const size_t count = std::min(words.size() - taken, positional.maximum);
-    if (count < positional.minimum) fail("kullback {}: {} is missing; `kullback {} --help` explains", name_, positional.name, name_);
-    positional.values->assign(words.begin() + static_cast<std::ptrdiff_t>(taken), words.begin() + static_cast<std::ptrdiff_t>(taken + count));
+    if (count < positional.minimum)
+      fail("kullback {}: {} is missing; `kullback {} --help` explains", name_, positional.name, name_);
+    positional.values->assign(words.begin() + static_cast<std::ptrdiff_t>(taken),
+                              words.begin() + static_cast<std::ptrdiff_t>(taken + count));
     taken += count;
   }
   if (taken < words.size()) fail("kullback {}: unexpected argument \"{}\"", name_, words[taken]);
@@ -195,7 +200,8 @@ std::string Command::help() const {
   if (!description_.empty()) text += "\n" + description_ + "\n";
   if (!positionals_.empty()) {
     text += "\nArguments:\n";
-    for (const Positional& positional : positionals_) text += fmt::format("  {:<28} {}\n", positional.name, positional.help);
+    for (const Positional& positional : positionals_)
+      text += fmt::format("  {:<28} {}\n", positional.name, positional.help);
   }
   for (const Group& group : groups_) {
     text += fmt::format("\n{}:\n", group.heading);
@@ -203,8 +209,9 @@ std::string Command::help() const {
       const OptionInfo& info = option.info;
       const bool flag = info.type == OptionType::flag && !info.is_list;
       text += fmt::format("  --{:<26} {}\n", info.name + (flag ? "" : " VALUE"), info.help);
-      text += fmt::format("  {:<28} {}; default {}{}\n", "", flag ? "switch, --no-" + info.name + " turns it off" : info.type_text(),
-                          default_text(info), info.source.empty() ? "" : ", " + info.source);
+      text += fmt::format("  {:<28} {}; default {}{}\n", "",
+                          flag ? "switch, --no-" + info.name + " turns it off" : info.type_text(), default_text(info),
+                          info.source.empty() ? "" : ", " + info.source);
     }
   }
   text += "\nGeneral:\n  --config FILE                TOML file with any of these options; flags override it\n";
@@ -224,7 +231,8 @@ std::string Command::page() const {
     for (const std::string& line : examples_) text += line + "\n";
     text += "```\n";
   }
-  for (const Positional& positional : positionals_) text += fmt::format("\n`{}`: {}\n", positional.name, positional.help);
+  for (const Positional& positional : positionals_)
+    text += fmt::format("\n`{}`: {}\n", positional.name, positional.help);
   for (const Group& group : groups_) {
     text += fmt::format("\n## {}\n\n| option | accepts | default | meaning |\n|---|---|---|---|\n", group.heading);
     for (const Option& option : group.set->list()) {
@@ -243,7 +251,8 @@ Json Command::values() const {
 }
 
 std::string Command::toml() const {
-  std::string text = fmt::format("# kullback {}: the resolved configuration. To repeat it: kullback {} --config THIS_FILE\n", name_, name_);
+  std::string text = fmt::format(
+      "# kullback {}: the resolved configuration. To repeat it: kullback {} --config THIS_FILE\n", name_, name_);
   for (const Group& group : groups_) {
     text += fmt::format("\n[{}]\n", section_name(group.heading));
     const Json values = group.set->values(group.target);
@@ -264,7 +273,8 @@ std::optional<std::string> Command::peek(const std::vector<std::string>& argumen
     const Json document = read_toml(*config);
     for (const auto& [key, value] : document.items()) {
       if (key == option && value.is_string()) return value.get<std::string>();
-      if (value.is_object() && value.contains(option) && value[option].is_string()) return value[option].get<std::string>();
+      if (value.is_object() && value.contains(option) && value[option].is_string())
+        return value[option].get<std::string>();
     }
   }
   return found;

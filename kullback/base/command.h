@@ -25,11 +25,11 @@ class Command {
   bool parse(const std::vector<std::string>& arguments);
 
   std::string help() const;
-  Json values() const;         ///< the resolved configuration, by option name, groups as objects
-  std::string toml() const;    ///< the same as a TOML file that `--config` reads back
+  Json values() const;       ///< the resolved configuration, by option name, groups as objects
+  std::string toml() const;  ///< the same as a TOML file that `--config` reads back
   const std::string& name() const { return name_; }
   const std::string& summary() const { return summary_; }
-  std::string page() const;    ///< the command's page for the docs, Markdown
+  std::string page() const;  ///< the command's page for the docs, Markdown
 
   /// The value that an option will have, before the command is complete: `--method` decides which options follow.
   static std::optional<std::string> peek(const std::vector<std::string>& arguments, const std::string& option);

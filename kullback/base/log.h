@@ -9,8 +9,8 @@ namespace kullback {
 enum class Verbosity { quiet, normal, verbose };
 void set_verbosity(Verbosity verbosity);
 
-void note(const std::string& text);     ///< one line of information
-void warn(const std::string& text);     ///< something a user should look at
+void note(const std::string& text);         ///< one line of information
+void warn(const std::string& text);         ///< something a user should look at
 void detail_note(const std::string& text);  ///< shown with --verbose only
 
 }  // namespace kullback

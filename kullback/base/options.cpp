@@ -12,7 +12,8 @@ namespace {
 Json parse_number(const OptionInfo& info, std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) fail("option --{}: \"{}\" is not a number", info.name, text);
+  if (error != std::errc() || end != text.data() + text.size())
+    fail("option --{}: \"{}\" is not a number", info.name, text);
   return value;
 }
 
@@ -56,8 +57,9 @@ Json checked_one(const OptionInfo& info, const Json& value) {
       if (!value.is_boolean()) fail("option --{}: {} is neither true nor false", info.name, value.dump());
       return value;
     case OptionType::integer: {
-      const bool whole = value.is_number_integer() || (value.is_number_float() && std::floor(value.get<double>()) == value.get<double>() &&
-                                                       std::fabs(value.get<double>()) < 9e15);
+      const bool whole = value.is_number_integer() ||
+                         (value.is_number_float() && std::floor(value.get<double>()) == value.get<double>() &&
+                          std::fabs(value.get<double>()) < 9e15);
       if (!whole) fail("option --{}: {} is not a whole number", info.name, value.dump());
       check_number(info, value.get<double>());
       return value.get<int64_t>();
@@ -93,7 +95,8 @@ bool NumberRange::contains(double value) const {
 std::string NumberRange::text() const {
   const bool low = minimum > -unbounded, high = maximum < unbounded;
   if (low && high) {
-    return fmt::format("in {}{:g}, {:g}{}", minimum_excluded ? '(' : '[', minimum, maximum, maximum_excluded ? ')' : ']');
+    return fmt::format("in {}{:g}, {:g}{}", minimum_excluded ? '(' : '[', minimum, maximum,
+                       maximum_excluded ? ')' : ']');
   }
   if (low) return fmt::format("{} {:g}", minimum_excluded ? ">" : ">=", minimum);
   if (high) return fmt::format("{} {:g}", maximum_excluded ? "<" : "<=", maximum);
@@ -168,7 +171,8 @@ const Option* OptionSet::find(std::string_view name) const {
 void OptionSet::assign(void* owner, const Json& values, const std::string& where) const {
   for (const auto& [name, value] : values.items()) {
     const Option* option = find(name);
-    if (option == nullptr) fail("{}: unknown option \"{}\"{}", where, name, suggestion(canonical_option_name(name), names()));
+    if (option == nullptr)
+      fail("{}: unknown option \"{}\"{}", where, name, suggestion(canonical_option_name(name), names()));
     try {
       option->store(owner, option->info.checked(value));
     } catch (const Error& error) {

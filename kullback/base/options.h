@@ -41,19 +41,19 @@ enum class OptionType { flag, integer, number, text, choice };
 /// All that is known of one option. The command line, TOML files, --help, the docs pages, validation and the resolved
 /// configuration of a run are all made from this, and from nothing else.
 struct OptionInfo {
-  std::string name = {};             ///< as on the command line, without dashes in front: "max-length"
+  std::string name = {};  ///< as on the command line, without dashes in front: "max-length"
   OptionType type = OptionType::text;
-  bool is_list = false;              ///< several values, separated by commas
-  bool may_be_off = false;           ///< accepts "off": the option then has no value
-  NumberRange range = {};                  ///< numbers only
+  bool is_list = false;                   ///< several values, separated by commas
+  bool may_be_off = false;                ///< accepts "off": the option then has no value
+  NumberRange range = {};                 ///< numbers only
   std::vector<std::string> choices = {};  ///< choices only
-  std::string help = {};             ///< one sentence, no full stop
-  std::string source = {};           ///< where the default comes from, may be empty
-  Json fallback = {};                ///< the default
+  std::string help = {};                  ///< one sentence, no full stop
+  std::string source = {};                ///< where the default comes from, may be empty
+  Json fallback = {};                     ///< the default
 
-  std::string type_text() const;      ///< "number > 0", "one of a, b", "integer, off", …
-  Json parse(std::string_view text) const;        ///< a value as written on the command line; Error names the option
-  Json checked(const Json& value) const;          ///< a value as read from a file; Error names the option
+  std::string type_text() const;            ///< "number > 0", "one of a, b", "integer, off", …
+  Json parse(std::string_view text) const;  ///< a value as written on the command line; Error names the option
+  Json checked(const Json& value) const;    ///< a value as read from a file; Error names the option
 };
 
 /// How a value of an option is written on the command line and in help: no quotes, lists joined by commas, null as "off".
@@ -146,25 +146,27 @@ class Options : public OptionSet {
   }
 
   template <class Value>
-  Options& option(std::string name, Value Owner::* member, NumberRange range, std::string help, std::string source = "") {
+  Options& option(std::string name, Value Owner::*member, NumberRange range, std::string help,
+                  std::string source = "") {
     using M = detail::Member<Value>;
     OptionInfo info{.name = std::move(name), .range = range, .help = std::move(help), .source = std::move(source)};
     M::describe(info);
     info.fallback = M::to_json(Owner{}.*member);
-    options_.push_back({.info = std::move(info),
-                        .store = [member](void* owner, const Json& v) { static_cast<Owner*>(owner)->*member = M::from_json(v); },
-                        .load = [member](const void* owner) { return M::to_json(static_cast<const Owner*>(owner)->*member); }});
+    options_.push_back(
+        {.info = std::move(info),
+         .store = [member](void* owner, const Json& v) { static_cast<Owner*>(owner)->*member = M::from_json(v); },
+         .load = [member](const void* owner) { return M::to_json(static_cast<const Owner*>(owner)->*member); }});
     return *this;
   }
 
   template <class Value>
-  Options& option(std::string name, Value Owner::* member, std::string help, std::string source = "") {
+  Options& option(std::string name, Value Owner::*member, std::string help, std::string source = "") {
     return option(std::move(name), member, NumberRange{}, std::move(help), std::move(source));
   }
 
   /// A text, or a list of texts, that must be among the given ones.
   template <class Value>
-  Options& option(std::string name, Value Owner::* member, std::vector<std::string> choices, std::string help,
+  Options& option(std::string name, Value Owner::*member, std::vector<std::string> choices, std::string help,
                   std::string source = "") {
     option(std::move(name), member, NumberRange{}, std::move(help), std::move(source));
     options_.back().info.type = OptionType::choice;
@@ -173,36 +175,38 @@ class Options : public OptionSet {
   }
 
   template <class Enum>
-    requires std::is_enum_v<Enum>
-  Options& option(std::string name, Enum Owner::* member, Choices<Enum> choices, std::string help, std::string source = "") {
-    return choice<Enum>(std::move(name), std::move(choices), std::move(help), std::move(source), member,
-                        [](const Json& value, const auto& parse) { return parse(value); },
-                        [](Enum value, const auto& print) { return print(value); });
+  requires std::is_enum_v<Enum> Options& option(std::string name, Enum Owner::*member, Choices<Enum> choices,
+                                                std::string help, std::string source = "") {
+    return choice<Enum>(
+        std::move(name), std::move(choices), std::move(help), std::move(source), member,
+        [](const Json& value, const auto& parse) { return parse(value); },
+        [](Enum value, const auto& print) { return print(value); });
   }
   template <class Enum>
-    requires std::is_enum_v<Enum>
-  Options& option(std::string name, std::vector<Enum> Owner::* member, Choices<Enum> choices, std::string help,
-                  std::string source = "") {
-    choice<Enum>(std::move(name), std::move(choices), std::move(help), std::move(source), member,
-                 [](const Json& list, const auto& parse) {
-                   std::vector<Enum> values;
-                   for (const Json& value : list) values.push_back(parse(value));
-                   return values;
-                 },
-                 [](const std::vector<Enum>& values, const auto& print) {
-                   Json list = Json::array();
-                   for (const Enum value : values) list.push_back(print(value));
-                   return list;
-                 });
+  requires std::is_enum_v<Enum> Options& option(std::string name, std::vector<Enum> Owner::*member,
+                                                Choices<Enum> choices, std::string help, std::string source = "") {
+    choice<Enum>(
+        std::move(name), std::move(choices), std::move(help), std::move(source), member,
+        [](const Json& list, const auto& parse) {
+          std::vector<Enum> values;
+          for (const Json& value : list) values.push_back(parse(value));
+          return values;
+        },
+        [](const std::vector<Enum>& values, const auto& print) {
+          Json list = Json::array();
+          for (const Enum value : values) list.push_back(print(value));
+          return list;
+        });
     options_.back().info.is_list = true;
     return *this;
   }
 
  private:
   template <class Enum, class Value, class FromJson, class ToJson>
-  Options& choice(std::string name, Choices<Enum> choices, std::string help, std::string source, Value Owner::* member,
+  Options& choice(std::string name, Choices<Enum> choices, std::string help, std::string source, Value Owner::*member,
                   FromJson from_json, ToJson to_json) {
-    OptionInfo info{.name = std::move(name), .type = OptionType::choice, .help = std::move(help), .source = std::move(source)};
+    OptionInfo info{
+        .name = std::move(name), .type = OptionType::choice, .help = std::move(help), .source = std::move(source)};
     for (const auto& [text, value] : choices) info.choices.push_back(text);
     const auto parse = [choices](const Json& text) {
       for (const auto& [known, value] : choices) {

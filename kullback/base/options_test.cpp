@@ -28,15 +28,16 @@ struct Sample {
 };
 
 const Options<Sample>& sample_options() {
-  static const auto options = Options<Sample>()
-                                  .option("beta", &Sample::beta, positive, "strength", "paper")
-                                  .option("max-steps", &Sample::steps, at_least(1), "steps")
-                                  .option("fast", &Sample::fast, "be quick")
-                                  .option("name", &Sample::name, "a name")
-                                  .option("colour", &Sample::colour, {{"red", Colour::red}, {"deep_blue", Colour::deep_blue}}, "a colour")
-                                  .option("colours", &Sample::colours, {{"red", Colour::red}, {"deep_blue", Colour::deep_blue}}, "colours")
-                                  .option("cap", &Sample::cap, fraction, "a cap")
-                                  .option("weights", &Sample::weights, any_number, "weights");
+  static const auto options =
+      Options<Sample>()
+          .option("beta", &Sample::beta, positive, "strength", "paper")
+          .option("max-steps", &Sample::steps, at_least(1), "steps")
+          .option("fast", &Sample::fast, "be quick")
+          .option("name", &Sample::name, "a name")
+          .option("colour", &Sample::colour, {{"red", Colour::red}, {"deep_blue", Colour::deep_blue}}, "a colour")
+          .option("colours", &Sample::colours, {{"red", Colour::red}, {"deep_blue", Colour::deep_blue}}, "colours")
+          .option("cap", &Sample::cap, fraction, "a cap")
+          .option("weights", &Sample::weights, any_number, "weights");
   return options;
 }
 
@@ -71,8 +72,8 @@ TEST(Options, KeepTheirDefaults) {
 }
 
 TEST(Options, AreReadFromTheCommandLine) {
-  const Sample s = parsed({"--beta", "0.25", "--max_steps=7", "--fast", "--colour", "deep-blue", "--colours", "red,deep_blue", "--cap=0.5",
-                           "--weights", "1e-3,-2,3", "--name", "a b"});
+  const Sample s = parsed({"--beta", "0.25", "--max_steps=7", "--fast", "--colour", "deep-blue", "--colours",
+                           "red,deep_blue", "--cap=0.5", "--weights", "1e-3,-2,3", "--name", "a b"});
   EXPECT_EQ(s.beta, 0.25);
   EXPECT_EQ(s.steps, 7);
   EXPECT_TRUE(s.fast);
@@ -105,11 +106,19 @@ TEST(Options, UnknownNamesComeWithASuggestion) {
 }
 
 TEST(Options, TomlRoundTripReproducesEveryValue) {
-  Sample sample{.beta = 0.30000000000000004, .steps = 12, .fast = true, .name = "quote \" and \\ and \xc3\xa9", .colour = Colour::deep_blue,
-                .colours = {Colour::deep_blue, Colour::red}, .cap = 1, .weights = {0.1, 1e300, -7}};
+  Sample sample{.beta = 0.30000000000000004,
+                .steps = 12,
+                .fast = true,
+                .name = "quote \" and \\ and \xc3\xa9",
+                .colour = Colour::deep_blue,
+                .colours = {Colour::deep_blue, Colour::red},
+                .cap = 1,
+                .weights = {0.1, 1e300, -7}};
   Command command("try", "a command");
   command.options("Sample options", sample_options(), &sample);
-  const Sample again = parsed({"--config", temporary_file("round.toml", command.toml().replace(command.toml().find("[sample-options]"), 16, "[sample]"))});
+  const Sample again = parsed(
+      {"--config",
+       temporary_file("round.toml", command.toml().replace(command.toml().find("[sample-options]"), 16, "[sample]"))});
   EXPECT_EQ(sample_options().values(&again), sample_options().values(&sample));
 }
 
@@ -120,9 +129,11 @@ TEST(Options, FlagsOverrideTheFile) {
 }
 
 TEST(Options, FilesAreCheckedLikeFlags) {
-  EXPECT_THAT(error_of({"--config", temporary_file("range.toml", "beta = -1\n")}), AllOf(HasSubstr("range.toml"), HasSubstr("--beta")));
+  EXPECT_THAT(error_of({"--config", temporary_file("range.toml", "beta = -1\n")}),
+              AllOf(HasSubstr("range.toml"), HasSubstr("--beta")));
   EXPECT_THAT(error_of({"--config", temporary_file("unknown.toml", "bete = 1\n")}), HasSubstr("did you mean \"beta\""));
-  EXPECT_THAT(error_of({"--config", temporary_file("section.toml", "[samples]\nbeta = 1\n")}), HasSubstr("did you mean \"sample\""));
+  EXPECT_THAT(error_of({"--config", temporary_file("section.toml", "[samples]\nbeta = 1\n")}),
+              HasSubstr("did you mean \"sample\""));
   EXPECT_THAT(error_of({"--config", temporary_file("syntax.toml", "beta = 1\nfast = = 2\n")}), HasSubstr("line 2"));
   EXPECT_THAT(error_of({"--config", temporary_file("type.toml", "beta = \"much\"\n")}), HasSubstr("not a number"));
   EXPECT_THAT(error_of({"--config", temporary_file("date.toml", "name = 2026-11-30\n")}), HasSubstr("no error"));
@@ -133,7 +144,8 @@ TEST(Options, HelpShowsRangeDefaultAndSource) {
   Sample sample;
   Command command("try", "a command", "Long text.");
   command.options("Sample", sample_options(), &sample).example("kullback try --beta 1");
-  EXPECT_THAT(command.help(), AllOf(HasSubstr("--beta VALUE"), HasSubstr("number > 0; default 0.1, paper"), HasSubstr("kullback try --beta 1")));
+  EXPECT_THAT(command.help(), AllOf(HasSubstr("--beta VALUE"), HasSubstr("number > 0; default 0.1, paper"),
+                                    HasSubstr("kullback try --beta 1")));
   EXPECT_THAT(command.page(), HasSubstr("| `--cap` | number in [0, 1], or off | off | a cap |"));
 }
 
@@ -152,7 +164,14 @@ TEST(Command, PeeksThroughTheFile) {
 }
 
 TEST(Registry, UnknownMethodsComeWithASuggestion) {
-  static const Registered registered{Method{.name = "sample-method", .summary = "for this test", .formula = "", .when = "", .papers = {}, .needs = {}, .options = nullptr, .recipe = {}}};
+  static const Registered registered{Method{.name = "sample-method",
+                                            .summary = "for this test",
+                                            .formula = "",
+                                            .when = "",
+                                            .papers = {},
+                                            .needs = {},
+                                            .options = nullptr,
+                                            .recipe = {}}};
   try {
     find_method("sample-methd");
     FAIL();

@@ -15,10 +15,10 @@ class RandomStream {
  public:
   explicit RandomStream(uint64_t seed, std::string_view purpose = "", uint64_t index = 0);
 
-  uint64_t bits();                    ///< 64 uniform bits
-  double uniform();                   ///< in [0, 1), 53 bits
-  double normal();                    ///< standard normal (Box and Muller; one of the pair, so that the state stays a position)
-  uint64_t below(uint64_t bound);     ///< uniform in 0 .. bound-1 without bias; bound > 0
+  uint64_t bits();   ///< 64 uniform bits
+  double uniform();  ///< in [0, 1), 53 bits
+  double normal();   ///< standard normal (Box and Muller; one of the pair, so that the state stays a position)
+  uint64_t below(uint64_t bound);  ///< uniform in 0 .. bound-1 without bias; bound > 0
 
   /// Fisher and Yates.
   template <class T>

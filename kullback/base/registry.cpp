@@ -54,20 +54,23 @@ const Method& find_method(std::string_view name) {
 
 const Method& find_method(std::string_view name, Family family) {
   const Method& method = find_method(name);
-  if (method.family != family) fail("method {} belongs to {}, not to {}", name, family_name(method.family), family_name(family));
+  if (method.family != family)
+    fail("method {} belongs to {}, not to {}", name, family_name(method.family), family_name(family));
   return method;
 }
 
 Registered::Registered(Method method) {
   auto& all = registry();
   const auto key = [](const Method& m) { return std::pair(m.family, m.name); };
-  const auto place = std::lower_bound(all.begin(), all.end(), method, [&](const Method& a, const Method& b) { return key(a) < key(b); });
+  const auto place = std::lower_bound(all.begin(), all.end(), method,
+                                      [&](const Method& a, const Method& b) { return key(a) < key(b); });
   if (place != all.end() && place->name == method.name) throw std::logic_error("two methods are named " + method.name);
   all.insert(place, std::move(method));
 }
 
 std::string explain(const Method& method) {
-  std::string page = fmt::format("# {}\n\n{}\n\nFamily: {}.\n", method.name, method.summary, family_name(method.family));
+  std::string page =
+      fmt::format("# {}\n\n{}\n\nFamily: {}.\n", method.name, method.summary, family_name(method.family));
   if (!method.formula.empty()) page += fmt::format("\n## Formula\n\n```\n{}\n```\n", method.formula);
   if (!method.when.empty()) page += fmt::format("\n## When to use it\n\n{}\n", method.when);
   if (!method.needs.empty()) page += fmt::format("\n## Needs\n\n{}.\n", listing(method.needs));
@@ -75,8 +78,8 @@ std::string explain(const Method& method) {
     page += "\n## Options\n\n| option | accepts | default | meaning |\n|---|---|---|---|\n";
     for (const Option& option : method.options->list()) {
       const OptionInfo& info = option.info;
-      page += fmt::format("| `--{}` | {} | {} | {}{} |\n", info.name, info.type_text(), option_text(info.fallback), info.help,
-                          info.source.empty() ? "" : " (" + info.source + ")");
+      page += fmt::format("| `--{}` | {} | {} | {}{} |\n", info.name, info.type_text(), option_text(info.fallback),
+                          info.help, info.source.empty() ? "" : " (" + info.source + ")");
     }
   }
   if (!method.papers.empty()) {

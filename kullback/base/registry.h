@@ -26,17 +26,17 @@ struct Paper {
 struct Method {
   std::string name;
   Family family = Family::alignment;
-  std::string summary;                ///< one line
-  std::string formula;                ///< plain text, a line an equation
-  std::string when;                   ///< when to use it, and when not
-  std::vector<Paper> papers;          ///< the method's own first
-  std::vector<std::string> needs;     ///< in words: "a reference model", …
+  std::string summary;             ///< one line
+  std::string formula;             ///< plain text, a line an equation
+  std::string when;                ///< when to use it, and when not
+  std::vector<Paper> papers;       ///< the method's own first
+  std::vector<std::string> needs;  ///< in words: "a reference model", …
   std::shared_ptr<const OptionSet> options;
-  std::any recipe;                    ///< what the family's runner takes (train/recipe.h)
+  std::any recipe;  ///< what the family's runner takes (train/recipe.h)
 };
 
-const std::vector<Method>& methods();              ///< sorted by family, then name
-const Method& find_method(std::string_view name);  ///< Error with a suggestion if unknown
+const std::vector<Method>& methods();                             ///< sorted by family, then name
+const Method& find_method(std::string_view name);                 ///< Error with a suggestion if unknown
 const Method& find_method(std::string_view name, Family family);  ///< Error too if it is of another family
 
 /// A file-scope object of this type adds a method to the registry. Two of one name are a fault of ours.

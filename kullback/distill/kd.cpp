@@ -31,19 +31,26 @@ Rows selected(Rows rows, const Tensor& places) {
   return rows;
 }
 
-const Choices<Objective> objectives{
-    {"forward_kl", Objective::forward_kl},           {"reverse_kl", Objective::reverse_kl},
-    {"symmetric_kl", Objective::symmetric_kl},       {"jeffreys", Objective::jeffreys},
-    {"js", Objective::js},                           {"skew_kl", Objective::skew_kl},
-    {"skew_reverse_kl", Objective::skew_reverse_kl}, {"total_variation", Objective::total_variation},
-    {"squared_hellinger", Objective::squared_hellinger}, {"pearson_chi2", Objective::pearson_chi2},
-    {"neyman_chi2", Objective::neyman_chi2},         {"alpha", Objective::alpha},
-    {"triangular", Objective::triangular}};
+const Choices<Objective> objectives{{"forward_kl", Objective::forward_kl},
+                                    {"reverse_kl", Objective::reverse_kl},
+                                    {"symmetric_kl", Objective::symmetric_kl},
+                                    {"jeffreys", Objective::jeffreys},
+                                    {"js", Objective::js},
+                                    {"skew_kl", Objective::skew_kl},
+                                    {"skew_reverse_kl", Objective::skew_reverse_kl},
+                                    {"total_variation", Objective::total_variation},
+                                    {"squared_hellinger", Objective::squared_hellinger},
+                                    {"pearson_chi2", Objective::pearson_chi2},
+                                    {"neyman_chi2", Objective::neyman_chi2},
+                                    {"alpha", Objective::alpha},
+                                    {"triangular", Objective::triangular}};
 
 }  // namespace
 
 Divergence kd_divergence(const KdOptions& o) {
-  const auto with = [](const char* name, double parameter) { return divergence(fmt::format("{}:{}", name, parameter)); };
+  const auto with = [](const char* name, double parameter) {
+    return divergence(fmt::format("{}:{}", name, parameter));
+  };
   switch (o.divergence) {
     case Objective::forward_kl: return divergence("kl");
     case Objective::reverse_kl: return divergence("reverse-kl");
@@ -64,9 +71,10 @@ Divergence kd_divergence(const KdOptions& o) {
 
 KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, const Tensor& mask, const KdOptions& o,
                double tokens_in_step) {
-  if (o.kd_ratio < 1 && !labels.defined()) fail("option --kd-ratio: {} asks for cross-entropy, and there are no labels", o.kd_ratio);
+  if (o.kd_ratio < 1 && !labels.defined())
+    fail("option --kd-ratio: {} asks for cross-entropy, and there are no labels", o.kd_ratio);
   const Tensor flat = mask.reshape(-1);
-  const Tensor places = flat.nonzero().squeeze(1);                                                 // [C]
+  const Tensor places = flat.nonzero().squeeze(1);                                                              // [C]
   const Tensor weights = token_weights(mask, o.reduction, tokens_in_step).reshape(-1).index_select(0, places);  // [C]
   Rows ours = selected(student, places), theirs = selected(teacher, places);
   const double scale = o.t_squared ? o.temperature * o.temperature : 1;
@@ -122,37 +130,50 @@ namespace {
 
 Method method() {
   auto options = std::make_shared<Options<KdOptions>>();
-  options->option("divergence", &KdOptions::divergence, objectives, "the divergence from the teacher's law to the student's", "LMOps, distillm: forward_kl")
-      .option("temperature", &KdOptions::temperature, positive, "divides the logits of both models", "LLM code: 1; Hinton: 1 to 20")
+  options
+      ->option("divergence", &KdOptions::divergence, objectives,
+               "the divergence from the teacher's law to the student's", "LMOps, distillm: forward_kl")
+      .option("temperature", &KdOptions::temperature, positive, "divides the logits of both models",
+              "LLM code: 1; Hinton: 1 to 20")
       .option("t-squared", &KdOptions::t_squared, "multiply the divergence by the temperature squared", "Hinton")
-      .option("kd-ratio", &KdOptions::kd_ratio, fraction, "weight of the divergence; the rest is cross-entropy on the labels", "distillm; LMOps 0.5")
-      .option("reduction", &KdOptions::reduction,
-              {{"token_mean", Reduction::token_mean}, {"sequence_mean", Reduction::sequence_mean}, {"sum", Reduction::sum}},
-              "mean over all counted tokens, mean over the sequences' means, or sum")
+      .option("kd-ratio", &KdOptions::kd_ratio, fraction,
+              "weight of the divergence; the rest is cross-entropy on the labels", "distillm; LMOps 0.5")
+      .option(
+          "reduction", &KdOptions::reduction,
+          {{"token_mean", Reduction::token_mean}, {"sequence_mean", Reduction::sequence_mean}, {"sum", Reduction::sum}},
+          "mean over all counted tokens, mean over the sequences' means, or sum")
       .option("detach-teacher", &KdOptions::detach_teacher, "give the teacher no gradient")
       .option("reverse-weight", &KdOptions::reverse_weight, fraction, "symmetric_kl: weight of KL(student || teacher)")
-      .option("js-beta", &KdOptions::js_beta, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true, .maximum_excluded = true},
+      .option("js-beta", &KdOptions::js_beta,
+              NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true, .maximum_excluded = true},
               "js: weight of the teacher in the mixture")
-      .option("skew-alpha", &KdOptions::skew_alpha, fraction, "skew_kl, skew_reverse_kl: how much of the first law is in the second", "distillm")
-      .option("alpha", &KdOptions::alpha, any_number, "alpha: forward KL at 1, reverse KL at 0, chi-squared at 2 and -1")
-      .option("source", &KdOptions::source, {{"data", Source::data}, {"teacher", Source::teacher}, {"student", Source::student}},
+      .option("skew-alpha", &KdOptions::skew_alpha, fraction,
+              "skew_kl, skew_reverse_kl: how much of the first law is in the second", "distillm")
+      .option("alpha", &KdOptions::alpha, any_number,
+              "alpha: forward KL at 1, reverse KL at 0, chi-squared at 2 and -1")
+      .option("source", &KdOptions::source,
+              {{"data", Source::data}, {"teacher", Source::teacher}, {"student", Source::student}},
               "whose responses are trained on")
-      .option("beams", &KdOptions::beams, at_least(1), "teacher responses by beam search of this width; 1 samples them", "Kim and Rush")
+      .option("beams", &KdOptions::beams, at_least(1), "teacher responses by beam search of this width; 1 samples them",
+              "Kim and Rush")
       .option("interpolate", &KdOptions::interpolate, "of the beams take the one most like the data's response");
-  return {.name = "kd",
-          .family = Family::distillation,
-          .summary = "Knowledge distillation: draw the student's next-token laws to the teacher's in a chosen divergence",
-          .formula = "loss = (1 - kd_ratio) CE + kd_ratio mean over tokens of D(p || q)\n"
-                     "p = softmax(teacher logits / temperature), q = softmax(student logits / temperature)\n"
-                     "D_f(p || q) = sum_y q f(p / q); forward_kl: f(u) = u ln u, reverse_kl: -ln u, and so on",
-          .when = "The base of distillation, when both models share a tokenizer. forward_kl covers all that the teacher does, "
-                  "reverse_kl keeps to its main modes, js and the skews lie between and stay finite. On the teacher's own "
-                  "responses (`source teacher`) it is sequence-level distillation.",
-          .papers = {{"Distilling the Knowledge in a Neural Network", "1503.02531", "NIPS workshop 2014"},
-                     {"Sequence-Level Knowledge Distillation", "1606.07947", "EMNLP 2016"}},
-          .needs = {"a teacher of the same tokenizer: its rows of logits"},
-          .options = options,
-          .recipe = {}};
+  return {
+      .name = "kd",
+      .family = Family::distillation,
+      .summary = "Knowledge distillation: draw the student's next-token laws to the teacher's in a chosen divergence",
+      .formula =
+          "loss = (1 - kd_ratio) CE + kd_ratio mean over tokens of D(p || q)\n"
+          "p = softmax(teacher logits / temperature), q = softmax(student logits / temperature)\n"
+          "D_f(p || q) = sum_y q f(p / q); forward_kl: f(u) = u ln u, reverse_kl: -ln u, and so on",
+      .when =
+          "The base of distillation, when both models share a tokenizer. forward_kl covers all that the teacher does, "
+          "reverse_kl keeps to its main modes, js and the skews lie between and stay finite. On the teacher's own "
+          "responses (`source teacher`) it is sequence-level distillation.",
+      .papers = {{"Distilling the Knowledge in a Neural Network", "1503.02531", "NIPS workshop 2014"},
+                 {"Sequence-Level Knowledge Distillation", "1606.07947", "EMNLP 2016"}},
+      .needs = {"a teacher of the same tokenizer: its rows of logits"},
+      .options = options,
+      .recipe = {}};
 }
 
 const Registered kd{method()};

@@ -10,16 +10,27 @@ namespace kullback {
 /// Hinton et al. 2015, arXiv 1503.02531; sequence level: Kim and Rush 2016, arXiv 1606.07947.
 struct KdOptions {
   enum class Objective {
-    forward_kl, reverse_kl, symmetric_kl, jeffreys, js, skew_kl, skew_reverse_kl, total_variation, squared_hellinger,
-    pearson_chi2, neyman_chi2, alpha, triangular
+    forward_kl,
+    reverse_kl,
+    symmetric_kl,
+    jeffreys,
+    js,
+    skew_kl,
+    skew_reverse_kl,
+    total_variation,
+    squared_hellinger,
+    pearson_chi2,
+    neyman_chi2,
+    alpha,
+    triangular
   };
   enum class Reduction { token_mean, sequence_mean, sum };
   enum class Source { data, teacher, student };
 
   Objective divergence = Objective::forward_kl;
-  double temperature = 1;        ///< of both laws
-  bool t_squared = false;        ///< times temperature squared, which keeps the gradient's size when it changes
-  double kd_ratio = 1;           ///< weight of the divergence; the rest is cross-entropy on the labels
+  double temperature = 1;  ///< of both laws
+  bool t_squared = false;  ///< times temperature squared, which keeps the gradient's size when it changes
+  double kd_ratio = 1;     ///< weight of the divergence; the rest is cross-entropy on the labels
   Reduction reduction = Reduction::token_mean;
   bool detach_teacher = true;
   double reverse_weight = 0.5;   ///< symmetric_kl: weight of KL(student || teacher)

@@ -56,7 +56,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& m
 
 CheckOutputs beam_search_case(CheckCase& c) {
   const Tensor teacher = at::log_softmax(c.tensor("teacher_table").to(at::kDouble), 1).contiguous();
-  const int64_t vocabulary = teacher.size(1), start = c.option<int64_t>("start", 0), length = c.option<int64_t>("max_length", 1);
+  const int64_t vocabulary = teacher.size(1), start = c.option<int64_t>("start", 0),
+                length = c.option<int64_t>("max_length", 1);
   const auto previous = [&](std::span<const int64_t> tokens) { return tokens.empty() ? start : tokens.back(); };
   const auto next = [&](std::span<const int64_t> tokens) {
     const double* row = teacher.const_data_ptr<double>() + previous(tokens) * vocabulary;
@@ -64,7 +65,8 @@ CheckOutputs beam_search_case(CheckCase& c) {
   };
   const auto beams = beam_search(next, c.option<int64_t>("beams", 1), length, c.option<int64_t>("eos", 0));
   const int64_t count = static_cast<int64_t>(beams.size());
-  Tensor sequences = at::zeros({count, length}, at::kLong), mask = at::zeros({count, length}, at::kLong), logps = at::zeros({count}, at::kDouble);
+  Tensor sequences = at::zeros({count, length}, at::kLong), mask = at::zeros({count, length}, at::kLong),
+         logps = at::zeros({count}, at::kDouble);
   for (int64_t i = 0; i < count; ++i) {
     logps[i] = beams[i].logp;
     for (size_t t = 0; t < beams[i].tokens.size(); ++t) {
@@ -79,7 +81,8 @@ CheckOutputs beam_search_case(CheckCase& c) {
   const Tensor labels = at::tensor(best, at::kLong).unsqueeze(0);
   const Tensor logits = c.tensor("student_table").index_select(0, at::tensor(before, at::kLong));
   const Tensor similarity = c.tensor("similarity").to(at::kDouble).contiguous();
-  const size_t choice = interpolation_choice({similarity.const_data_ptr<double>(), static_cast<size_t>(similarity.numel())});
+  const size_t choice =
+      interpolation_choice({similarity.const_data_ptr<double>(), static_cast<size_t>(similarity.numel())});
   return {{"sequences", sequences},
           {"sequence_mask", mask},
           {"logps", logps},

@@ -13,7 +13,8 @@ namespace {
 
 TEST(Kd, GoldenFixture) {
   const CheckReport report = check_file(std::string(KULLBACK_FIXTURES) + "/kd.json");
-  for (const CheckResult& r : report.results) EXPECT_TRUE(r.passed) << r.name << ": " << r.largest_difference << " at " << r.at;
+  for (const CheckResult& r : report.results)
+    EXPECT_TRUE(r.passed) << r.name << ": " << r.largest_difference << " at " << r.at;
   EXPECT_EQ(report.results.size(), 38u);
 }
 
@@ -50,7 +51,8 @@ TEST(Kd, BatchesOfOneStepAddUpToTheStep) {
 
 TEST(BeamSearch, OfWidthAllFindsTheLikeliest) {
   const auto next = [](std::span<const int64_t> tokens) {
-    return tokens.empty() ? std::vector<double>{std::log(0.4), std::log(0.6)} : std::vector<double>{std::log(0.9), std::log(0.1)};
+    return tokens.empty() ? std::vector<double>{std::log(0.4), std::log(0.6)}
+                          : std::vector<double>{std::log(0.9), std::log(0.1)};
   };
   const auto found = beam_search(next, 10, 2, 7);
   ASSERT_EQ(found.size(), 4u);

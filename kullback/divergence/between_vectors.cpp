@@ -17,7 +17,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 std::vector<double> checked(std::span<const double> p, const char* which) {
   double sum = 0;
   for (size_t i = 0; i < p.size(); ++i) {
-    if (!(p[i] >= 0) || std::isinf(p[i])) fail("{}: probability {} is {} and must be a number >= 0", which, i + 1, p[i]);
+    if (!(p[i] >= 0) || std::isinf(p[i]))
+      fail("{}: probability {} is {} and must be a number >= 0", which, i + 1, p[i]);
     sum += p[i];
   }
   if (!(std::abs(sum - 1) <= 1e-6)) fail("{}: the probabilities sum to {} and must sum to 1", which, sum);
@@ -32,12 +33,13 @@ void same_size(size_t p, size_t q) {
 }
 
 /// Between two rows of logarithms whose normalisers are known.
-double between_rows(const Divergence& d, std::span<const double> a, const detail::Normaliser& of_a, std::span<const double> z,
-                    const detail::Normaliser& of_z) {
+double between_rows(const Divergence& d, std::span<const double> a, const detail::Normaliser& of_a,
+                    std::span<const double> z, const detail::Normaliser& of_z) {
   const detail::Definition& definition = d.definition();
   if (const auto& term = definition.from_reference) {
     const detail::RowPair<double> rows{z.data(), a.data(), of_z, of_a};
-    return detail::term_value(*term, detail::term_kernels<double>().sums(*term, rows, 0, static_cast<int64_t>(a.size())));
+    return detail::term_value(*term,
+                              detail::term_kernels<double>().sums(*term, rows, 0, static_cast<int64_t>(a.size())));
   }
   std::vector<double> log_p(a.begin(), a.end()), log_q(z.begin(), z.end());
   for (double& x : log_p) x -= of_a.logsumexp();
@@ -70,20 +72,23 @@ double between_logits(const Divergence& divergence, std::span<const double> a, s
 
 double between(const Divergence& divergence, std::span<const double> p, std::span<const double> q) {
   same_size(p.size(), q.size());
-  const std::vector<double> log_p = logarithms(checked(p, "the first law")), log_q = logarithms(checked(q, "the second law"));
+  const std::vector<double> log_p = logarithms(checked(p, "the first law")),
+                            log_q = logarithms(checked(q, "the second law"));
   // The logarithms' normalisers are exactly 1.
   const auto zeros = [](std::span<const double> x) { return std::ranges::count(x, 0.0) > 0; };
   return between_rows(divergence, log_p, {0, 1, 0, zeros(p)}, log_q, {0, 1, 0, zeros(q)});
 }
 
-double between_counts(const Divergence& divergence, std::span<const double> counts_p, std::span<const double> counts_q, double smoothing) {
+double between_counts(const Divergence& divergence, std::span<const double> counts_p, std::span<const double> counts_q,
+                      double smoothing) {
   same_size(counts_p.size(), counts_q.size());
   if (!(smoothing >= 0) || std::isinf(smoothing)) fail("smoothing is {} and must be a number >= 0", smoothing);
   const auto frequencies = [&](std::span<const double> counts, const char* which) {
     std::vector<double> out(counts.begin(), counts.end());
     double sum = 0;
     for (size_t i = 0; i < out.size(); ++i) {
-      if (!(out[i] >= 0) || std::isinf(out[i])) fail("{}: count {} is {} and must be a number >= 0", which, i + 1, out[i]);
+      if (!(out[i] >= 0) || std::isinf(out[i]))
+        fail("{}: count {} is {} and must be a number >= 0", which, i + 1, out[i]);
       out[i] += smoothing;
       sum += out[i];
     }
@@ -142,7 +147,8 @@ double transport_cost(std::span<const double> p, std::span<const double> q, std:
         row_done[row] = true;
         for (size_t j = 0; j < m; ++j) {
           const double along = std::max(0.0, cost[row * m + j] - row_potential[row] - column_potential[j]);
-          if (!column_done[j] && best + along < column_distance[j]) column_distance[j] = best + along, column_parent[j] = row;
+          if (!column_done[j] && best + along < column_distance[j])
+            column_distance[j] = best + along, column_parent[j] = row;
         }
       }
     }

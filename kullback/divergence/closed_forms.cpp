@@ -25,7 +25,8 @@ double from_closed_forms(const Divergence& divergence, const ClosedForms& forms,
     if (family == "kl") return forms.kl;
     if (family == "reverse-kl") return forms.reverse_kl;
     if (family == "jeffreys") return forms.kl + forms.reverse_kl;
-    if (family == "symmetric-kl") return x == 0 ? forms.kl : x == 1 ? forms.reverse_kl : (1 - x) * forms.kl + x * forms.reverse_kl;
+    if (family == "symmetric-kl")
+      return x == 0 ? forms.kl : x == 1 ? forms.reverse_kl : (1 - x) * forms.kl + x * forms.reverse_kl;
     if (family == "alpha") return alpha_divergence(forms, x);
     if (family == "amari") return alpha_divergence(forms, (1 - x) / 2);
     if (family == "cressie-read") return alpha_divergence(forms, x + 1);
@@ -35,9 +36,11 @@ double from_closed_forms(const Divergence& divergence, const ClosedForms& forms,
     if (family == "tsallis") return alpha_divergence(forms, x, x);
     if (family == "renyi") return x == 1 ? forms.kl : forms.log_power_sum(x) / (x - 1);
     if (family == "bhattacharyya") return -forms.log_power_sum(0.5);
-    fail("{} between {} has no closed form; there are kl, reverse-kl, jeffreys, symmetric-kl, alpha, amari, cressie-read, chi2, "
-         "neyman-chi2, hellinger, tsallis, renyi and bhattacharyya",
-         divergence.name(), what);
+    fail(
+        "{} between {} has no closed form; there are kl, reverse-kl, jeffreys, symmetric-kl, alpha, amari, "
+        "cressie-read, chi2, "
+        "neyman-chi2, hellinger, tsallis, renyi and bhattacharyya",
+        divergence.name(), what);
   };
   const double d = value();
   return std::isnan(d) ? d : std::max(0.0, d);

@@ -11,13 +11,13 @@ namespace kullback::detail {
 
 /// D(p||q) from ln p and ln q [V] (normalised; -inf allowed) in plain float64. `of_p` and `of_q`, when not empty, receive
 /// p dD/dp and q dD/dq; a coordinate of no mass gets 0.
-using PlainRow = std::function<double(std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p,
-                                      std::span<double> of_q)>;
+using PlainRow = std::function<double(std::span<const double> log_p, std::span<const double> log_q,
+                                      std::span<double> of_p, std::span<double> of_q)>;
 
 /// What a Divergence holds. Rows go through the vector code where there is a term, else through `plain`.
 struct Definition {
   std::string name;
-  std::string family;    // the name without its parameter; empty for the user's own
+  std::string family;  // the name without its parameter; empty for the user's own
   double parameter = 0;
   std::string description;
   std::optional<Generator> generator;

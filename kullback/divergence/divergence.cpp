@@ -69,29 +69,115 @@ const std::vector<std::string> kPotentials = {"squared", "negative-entropy", "it
 
 std::vector<Family> f_divergences() {
   using namespace detail;
-  const auto known = [](const char* what, auto make) { return [=](double x) { return from_generator(make(x), what); }; };
+  const auto known = [](const char* what, auto make) {
+    return [=](double x) { return from_generator(make(x), what); };
+  };
   return {
-      {"kl", {"forward-kl"}, "", "", {}, "KL(p||q) = sum p ln(p/q)", known("KL(p||q)", [](double) { return symmetric_generator(1, 0); })},
-      {"reverse-kl", {}, "", "", {}, "KL(q||p) = sum q ln(q/p)", known("KL(q||p)", [](double) { return symmetric_generator(0, 1); })},
-      {"jeffreys", {}, "", "", {}, "KL(p||q) + KL(q||p)", known("KL(p||q) + KL(q||p)", [](double) { return symmetric_generator(1, 1); })},
-      {"symmetric-kl", {}, "weight", "0.5", kUnit, "(1 - w) KL(p||q) + w KL(q||p)",
+      {"kl",
+       {"forward-kl"},
+       "",
+       "",
+       {},
+       "KL(p||q) = sum p ln(p/q)",
+       known("KL(p||q)", [](double) { return symmetric_generator(1, 0); })},
+      {"reverse-kl",
+       {},
+       "",
+       "",
+       {},
+       "KL(q||p) = sum q ln(q/p)",
+       known("KL(q||p)", [](double) { return symmetric_generator(0, 1); })},
+      {"jeffreys",
+       {},
+       "",
+       "",
+       {},
+       "KL(p||q) + KL(q||p)",
+       known("KL(p||q) + KL(q||p)", [](double) { return symmetric_generator(1, 1); })},
+      {"symmetric-kl",
+       {},
+       "weight",
+       "0.5",
+       kUnit,
+       "(1 - w) KL(p||q) + w KL(q||p)",
        known("(1 - w) KL(p||q) + w KL(q||p)", [](double w) { return symmetric_generator(1 - w, w); })},
-      {"js", {"jensen-shannon"}, "beta", "0.5", kOpenUnit, "Jensen-Shannon: b KL(p||m) + (1 - b) KL(q||m), m = b p + (1 - b) q",
+      {"js",
+       {"jensen-shannon"},
+       "beta",
+       "0.5",
+       kOpenUnit,
+       "Jensen-Shannon: b KL(p||m) + (1 - b) KL(q||m), m = b p + (1 - b) q",
        known("b KL(p||m) + (1 - b) KL(q||m), m = b p + (1 - b) q", js_generator)},
-      {"skew-kl", {}, "alpha", "0.1", kUnit, "KL(p || a p + (1 - a) q)", known("KL(p || a p + (1 - a) q)", skew_generator)},
-      {"skew-reverse-kl", {}, "alpha", "0.1", kUnit, "KL(q || a q + (1 - a) p)", known("KL(q || a q + (1 - a) p)", skew_reverse_generator)},
-      {"alpha", {}, "alpha", "0.5", {}, "(sum p^a q^(1-a) - 1) / (a (a - 1)); its limits a = 1 and a = 0 are KL(p||q) and KL(q||p)",
+      {"skew-kl",
+       {},
+       "alpha",
+       "0.1",
+       kUnit,
+       "KL(p || a p + (1 - a) q)",
+       known("KL(p || a p + (1 - a) q)", skew_generator)},
+      {"skew-reverse-kl",
+       {},
+       "alpha",
+       "0.1",
+       kUnit,
+       "KL(q || a q + (1 - a) p)",
+       known("KL(q || a q + (1 - a) p)", skew_reverse_generator)},
+      {"alpha",
+       {},
+       "alpha",
+       "0.5",
+       {},
+       "(sum p^a q^(1-a) - 1) / (a (a - 1)); its limits a = 1 and a = 0 are KL(p||q) and KL(q||p)",
        known("(sum p^a q^(1-a) - 1) / (a (a - 1))", [](double a) { return alpha_generator(a); })},
-      {"amari", {}, "alpha", "0", {}, "Amari's convention: 4 / (1 - a^2) (1 - sum p^((1-a)/2) q^((1+a)/2)), alpha:(1-a)/2; a = -1 is KL(p||q)",
+      {"amari",
+       {},
+       "alpha",
+       "0",
+       {},
+       "Amari's convention: 4 / (1 - a^2) (1 - sum p^((1-a)/2) q^((1+a)/2)), alpha:(1-a)/2; a = -1 is KL(p||q)",
        known("4 / (1 - a^2) (1 - sum p^((1-a)/2) q^((1+a)/2))", [](double a) { return alpha_generator((1 - a) / 2); })},
-      {"cressie-read", {}, "lambda", "0.6666666666666666", {}, "Cressie and Read's convention: sum p ((p/q)^l - 1) / (l (l + 1)), alpha:(l+1); l = 0 is KL(p||q)",
+      {"cressie-read",
+       {},
+       "lambda",
+       "0.6666666666666666",
+       {},
+       "Cressie and Read's convention: sum p ((p/q)^l - 1) / (l (l + 1)), alpha:(l+1); l = 0 is KL(p||q)",
        known("sum p ((p/q)^l - 1) / (l (l + 1))", [](double l) { return alpha_generator(l + 1); })},
-      {"chi2", {"pearson-chi2", "pearson"}, "", "", {}, "Pearson: sum (p - q)^2 / q", known("sum (p - q)^2 / q", [](double) { return alpha_generator(2, 2); })},
-      {"neyman-chi2", {"reverse-chi2", "neyman"}, "", "", {}, "Neyman: sum (p - q)^2 / p", known("sum (p - q)^2 / p", [](double) { return alpha_generator(-1, 2); })},
-      {"hellinger", {"squared-hellinger"}, "", "", {}, "squared Hellinger, without a half: sum (sqrt p - sqrt q)^2",
+      {"chi2",
+       {"pearson-chi2", "pearson"},
+       "",
+       "",
+       {},
+       "Pearson: sum (p - q)^2 / q",
+       known("sum (p - q)^2 / q", [](double) { return alpha_generator(2, 2); })},
+      {"neyman-chi2",
+       {"reverse-chi2", "neyman"},
+       "",
+       "",
+       {},
+       "Neyman: sum (p - q)^2 / p",
+       known("sum (p - q)^2 / p", [](double) { return alpha_generator(-1, 2); })},
+      {"hellinger",
+       {"squared-hellinger"},
+       "",
+       "",
+       {},
+       "squared Hellinger, without a half: sum (sqrt p - sqrt q)^2",
        known("sum (sqrt p - sqrt q)^2", [](double) { return hellinger_generator(); })},
-      {"tv", {"total-variation"}, "", "", {}, "total variation: half of sum |p - q|", known("half of sum |p - q|", [](double) { return total_variation_generator(); })},
-      {"le-cam", {"triangular"}, "", "", {}, "Le Cam, triangular: sum (p - q)^2 / (p + q)", known("sum (p - q)^2 / (p + q)", [](double) { return le_cam_generator(); })},
+      {"tv",
+       {"total-variation"},
+       "",
+       "",
+       {},
+       "total variation: half of sum |p - q|",
+       known("half of sum |p - q|", [](double) { return total_variation_generator(); })},
+      {"le-cam",
+       {"triangular"},
+       "",
+       "",
+       {},
+       "Le Cam, triangular: sum (p - q)^2 / (p + q)",
+       known("sum (p - q)^2 / (p + q)", [](double) { return le_cam_generator(); })},
   };
 }
 
@@ -107,18 +193,57 @@ std::vector<Family> other_divergences() {
   };
   return {
       {"renyi", {}, "alpha", "2", kPositive, "Renyi: ln(sum p^a q^(1-a)) / (a - 1); a = 1 is KL(p||q)", renyi},
-      {"tsallis", {"tsallis-relative"}, "q", "2", kPositive, "Tsallis relative entropy: (sum p^a q^(1-a) - 1) / (a - 1); a = 1 is KL(p||q)",
+      {"tsallis",
+       {"tsallis-relative"},
+       "q",
+       "2",
+       kPositive,
+       "Tsallis relative entropy: (sum p^a q^(1-a) - 1) / (a - 1); a = 1 is KL(p||q)",
        [](double a) { return from_generator(alpha_generator(a, a), "(sum p^a q^(1-a) - 1) / (a - 1)"); }},
-      {"bhattacharyya", {}, "", "", {}, "-ln sum sqrt(p q)", plain("-ln sum sqrt(p q)", [](double) { return plain_renyi(0.5, 0.5); })},
-      {"cauchy-schwarz", {}, "", "", {}, "-ln((sum p q)^2 / (sum p^2 sum q^2))",
+      {"bhattacharyya",
+       {},
+       "",
+       "",
+       {},
+       "-ln sum sqrt(p q)",
+       plain("-ln sum sqrt(p q)", [](double) { return plain_renyi(0.5, 0.5); })},
+      {"cauchy-schwarz",
+       {},
+       "",
+       "",
+       {},
+       "-ln((sum p q)^2 / (sum p^2 sum q^2))",
        plain("-ln((sum p q)^2 / (sum p^2 sum q^2))", [](double) { return plain_cauchy_schwarz(); })},
-      {"density-power", {"beta"}, "beta", "0.5", kPositive, "Basu et al. 1998: sum q^(1+b) - (1 + 1/b) p q^b + p^(1+b) / b",
+      {"density-power",
+       {"beta"},
+       "beta",
+       "0.5",
+       kPositive,
+       "Basu et al. 1998: sum q^(1+b) - (1 + 1/b) p q^b + p^(1+b) / b",
        plain("sum q^(1+b) - (1 + 1/b) p q^b + p^(1+b) / b", plain_density_power)},
-      {"gamma", {}, "gamma", "0.5", kPositive, "Fujisawa and Eguchi 2008: ln(sum p^(1+g)) / (g (1+g)) - ln(sum p q^g) / g + ln(sum q^(1+g)) / (1+g)",
+      {"gamma",
+       {},
+       "gamma",
+       "0.5",
+       kPositive,
+       "Fujisawa and Eguchi 2008: ln(sum p^(1+g)) / (g (1+g)) - ln(sum p q^g) / g + ln(sum q^(1+g)) / (1+g)",
        plain("ln(sum p^(1+g)) / (g (1+g)) - ln(sum p q^g) / g + ln(sum q^(1+g)) / (1+g)", plain_gamma)},
-      {"bregman", {}, "potential", "squared", {}, "Bregman's: sum phi(p) - phi(q) - phi'(q) (p - q), phi = x^2 (squared), x ln x - x (negative-entropy) or -ln x (itakura-saito)", nullptr},
-      {"wasserstein-1", {"earth-mover"}, "", "", {}, "the cost of moving p to q where outcomes lie at 0, 1, 2, ... on a line",
-       plain("the cost of moving p to q where outcomes lie at 0, 1, 2, ... on a line", [](double) { return plain_line({}); })},
+      {"bregman",
+       {},
+       "potential",
+       "squared",
+       {},
+       "Bregman's: sum phi(p) - phi(q) - phi'(q) (p - q), phi = x^2 (squared), x ln x - x (negative-entropy) or -ln x "
+       "(itakura-saito)",
+       nullptr},
+      {"wasserstein-1",
+       {"earth-mover"},
+       "",
+       "",
+       {},
+       "the cost of moving p to q where outcomes lie at 0, 1, 2, ... on a line",
+       plain("the cost of moving p to q where outcomes lie at 0, 1, 2, ... on a line",
+             [](double) { return plain_line({}); })},
   };
 }
 
@@ -150,12 +275,14 @@ Divergence finished(Definition definition, std::string name, std::string family 
 
 Divergence make_bregman(const std::string& potential) {
   if (!std::ranges::count(kPotentials, potential)) {
-    fail("bregman: no potential is named '{}'{}; there are {}", potential, suggestion(potential, kPotentials), listing(kPotentials));
+    fail("bregman: no potential is named '{}'{}; there are {}", potential, suggestion(potential, kPotentials),
+         listing(kPotentials));
   }
   const std::string what = "Bregman's divergence of the potential " + potential;
   Definition definition;
   if (potential == "squared") {
-    definition = from_plain(detail::plain_bregman({[](double x) { return x * x; }, [](double x) { return 2 * x; }, [](double) { return 2.0; }}),
+    definition = from_plain(detail::plain_bregman({[](double x) { return x * x; }, [](double x) { return 2 * x; },
+                                                   [](double) { return 2.0; }}),
                             what + ": sum (p - q)^2");
   } else if (potential == "itakura-saito") {
     definition = from_plain(detail::plain_itakura_saito(), what + ": sum p/q - ln(p/q) - 1");
@@ -189,7 +316,8 @@ Divergence divergence(std::string_view text) {
     fail("divergence '{}' takes no parameter, and '{}' has one", family.name, text);
   }
   if (family.parameter.empty()) return finished(family.make(0), family.name, family.name);
-  const std::string value = colon == std::string_view::npos ? family.default_value : std::string(text.substr(colon + 1));
+  const std::string value =
+      colon == std::string_view::npos ? family.default_value : std::string(text.substr(colon + 1));
   if (family.name == "bregman") return make_bregman(value);
 
   double number = 0;
@@ -204,20 +332,24 @@ Divergence divergence(std::string name, Generator generator) {
   if (!generator.value || !generator.derivative) fail("divergence '{}': its generator needs both f and f'", name);
   const double at_one = generator.value(1);
   if (!(std::abs(at_one) <= 1e-9)) fail("divergence '{}': f(1) is {} and must be 0", name, at_one);
-  Definition definition = from_plain(detail::plain_generator(generator), "f-divergence of a generator of the user's own");
+  Definition definition =
+      from_plain(detail::plain_generator(generator), "f-divergence of a generator of the user's own");
   definition.generator = std::move(generator);
   return finished(std::move(definition), std::move(name));
 }
 
 Divergence bregman_divergence(std::string name, Potential potential) {
-  return finished(from_plain(detail::plain_bregman(std::move(potential)), "Bregman's divergence of a potential of the user's own"), std::move(name));
+  return finished(
+      from_plain(detail::plain_bregman(std::move(potential)), "Bregman's divergence of a potential of the user's own"),
+      std::move(name));
 }
 
 Divergence line_divergence(std::vector<double> positions) {
   for (const double x : positions) {
     if (!std::isfinite(x)) fail("wasserstein-1: a position is {}", x);
   }
-  return finished(from_plain(detail::plain_line(std::move(positions)), "the cost of moving p to q along a line"), "wasserstein-1", "wasserstein-1");
+  return finished(from_plain(detail::plain_line(std::move(positions)), "the cost of moving p to q along a line"),
+                  "wasserstein-1", "wasserstein-1");
 }
 
 const std::vector<DivergenceInfo>& known_divergences() {

@@ -36,9 +36,29 @@ Law random_law(size_t size, uint32_t seed) {
   return p;
 }
 
-const std::vector<std::string> kGenerated = {"kl", "reverse-kl", "jeffreys", "symmetric-kl:0.3", "js", "js:0.2", "skew-kl:0.1", "skew-kl:0.8",
-                                             "skew-reverse-kl:0.3", "alpha:0.5", "alpha:-1.5", "alpha:3", "alpha:1", "alpha:0", "alpha:0.9",
-                                             "amari:0.4", "cressie-read", "chi2", "neyman-chi2", "hellinger", "tv", "le-cam", "tsallis:2"};
+const std::vector<std::string> kGenerated = {"kl",
+                                             "reverse-kl",
+                                             "jeffreys",
+                                             "symmetric-kl:0.3",
+                                             "js",
+                                             "js:0.2",
+                                             "skew-kl:0.1",
+                                             "skew-kl:0.8",
+                                             "skew-reverse-kl:0.3",
+                                             "alpha:0.5",
+                                             "alpha:-1.5",
+                                             "alpha:3",
+                                             "alpha:1",
+                                             "alpha:0",
+                                             "alpha:0.9",
+                                             "amari:0.4",
+                                             "cressie-read",
+                                             "chi2",
+                                             "neyman-chi2",
+                                             "hellinger",
+                                             "tv",
+                                             "le-cam",
+                                             "tsallis:2"};
 
 class EachGenerator : public testing::TestWithParam<std::string> {
  protected:
@@ -56,7 +76,9 @@ TEST_P(EachGenerator, IsZeroAndConvexAround1) {
 TEST_P(EachGenerator, DerivativeIsThatOfFiniteDifferences) {
   for (const double u : {1e-3, 0.2, 0.9, 1.1, 3.0, 50.0}) {
     const double h = 1e-6 * u;
-    EXPECT_NEAR(f_.derivative(u), (f_.value(u + h) - f_.value(u - h)) / (2 * h), 1e-5 * std::max(1.0, std::abs(f_.derivative(u)))) << u;
+    EXPECT_NEAR(f_.derivative(u), (f_.value(u + h) - f_.value(u - h)) / (2 * h),
+                1e-5 * std::max(1.0, std::abs(f_.derivative(u))))
+        << u;
   }
 }
 
@@ -80,7 +102,8 @@ TEST_P(EachGenerator, ConjugateMeetsFenchelsEquality) {
   }
   // And Young's inequality everywhere else.
   for (const double t : {-30.0, -2.0, -0.3, 0.1, 0.4}) {
-    for (const double u : {1e-3, 0.5, 1.0, 7.0}) EXPECT_GE(f_.value(u) + conjugate(f_, t), u * t - 1e-9) << u << ", " << t;
+    for (const double u : {1e-3, 0.5, 1.0, 7.0})
+      EXPECT_GE(f_.value(u) + conjugate(f_, t), u * t - 1e-9) << u << ", " << t;
   }
   if (!std::isinf(f_.slope_at_infinity)) {
     EXPECT_EQ(conjugate(f_, f_.slope_at_infinity + 1), kInfinity);
@@ -175,7 +198,10 @@ TEST(Divergence, LogitsMayBeMinusInfinityAndFarApart) {
   EXPECT_NEAR(between_logits(divergence("renyi:0.5"), a, z), 2 * (500 - std::log(2.0)), 1e-10);
   EXPECT_NEAR(between_logits(divergence("js"), a, z), std::log(2.0), 1e-15);
   EXPECT_EQ(between_logits(divergence("kl"), Law{0, 0}, Law{0, -kInfinity}), kInfinity);
-  EXPECT_THAT(message_of([&] { between_logits(divergence("kl"), Law{-kInfinity, -kInfinity}, Law{0, 0}); }), testing::HasSubstr("-inf alone"));
+  EXPECT_THAT(message_of([&] {
+                between_logits(divergence("kl"), Law{-kInfinity, -kInfinity}, Law{0, 0});
+              }),
+              testing::HasSubstr("-inf alone"));
 }
 
 TEST(Divergence, AUsersGeneratorIsTakenAtItsWord) {
@@ -206,8 +232,14 @@ TEST(Divergence, BadNamesAndParametersAreNamed) {
 TEST(Divergence, BadProbabilitiesAndCountsAreNamed) {
   const Divergence kl = divergence("kl");
   EXPECT_THAT(message_of([&] { between(kl, Law{0.5, 0.6}, Law{0.5, 0.5}); }), testing::HasSubstr("sum to 1.1"));
-  EXPECT_THAT(message_of([&] { between(kl, Law{0.5, 0.5}, Law{1.5, -0.5}); }), testing::HasSubstr("second law: probability 2 is -0.5"));
-  EXPECT_THAT(message_of([&] { between(kl, Law{1}, Law{0.5, 0.5}); }), testing::HasSubstr("1 outcomes and the second 2"));
+  EXPECT_THAT(message_of([&] {
+                between(kl, Law{0.5, 0.5}, Law{1.5, -0.5});
+              }),
+              testing::HasSubstr("second law: probability 2 is -0.5"));
+  EXPECT_THAT(message_of([&] {
+                between(kl, Law{1}, Law{0.5, 0.5});
+              }),
+              testing::HasSubstr("1 outcomes and the second 2"));
   EXPECT_THAT(message_of([&] { between_counts(kl, Law{0, 0}, Law{1, 1}); }), testing::HasSubstr("counts nothing"));
   EXPECT_NEAR(between_counts(kl, Law{2, 2}, Law{1, 3}), 0.5 * std::log(2.0) + 0.5 * std::log(2.0 / 3), 1e-15);
   EXPECT_NEAR(between_counts(kl, Law{1, 0}, Law{0, 1}, 1), std::log(2.0) / 3, 1e-15);

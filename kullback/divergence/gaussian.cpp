@@ -30,7 +30,9 @@ class Positive {
   }
   explicit operator bool() const { return good_; }
 
-  double log_determinant() const { return diagonal_ ? matrix_.log().sum().item<double>() : 2 * factor_.diagonal().log().sum().item<double>(); }
+  double log_determinant() const {
+    return diagonal_ ? matrix_.log().sum().item<double>() : 2 * factor_.diagonal().log().sum().item<double>();
+  }
   /// d^T M^-1 d
   double quadratic(const Tensor& d) const {
     if (diagonal_) return (d.square() / matrix_).sum().item<double>();
@@ -52,11 +54,14 @@ Gaussian checked(const Gaussian& g, const char* which) {
   Gaussian out{g.mean.detach().to(at::kDouble).contiguous(), g.covariance.detach().to(at::kDouble).contiguous()};
   const int64_t size = out.mean.size(0);
   const bool diagonal = out.covariance.dim() == 1;
-  if (diagonal ? out.covariance.size(0) != size : out.covariance.dim() != 2 || out.covariance.size(0) != size || out.covariance.size(1) != size) {
+  if (diagonal ? out.covariance.size(0) != size
+               : out.covariance.dim() != 2 || out.covariance.size(0) != size || out.covariance.size(1) != size) {
     fail("{}: the covariance must have {} variances or {} x {} entries", which, size, size, size);
   }
-  if (!at::isfinite(out.mean).all().item<bool>() || !at::isfinite(out.covariance).all().item<bool>()) fail("{}: a number is not finite", which);
-  if (!diagonal && !at::allclose(out.covariance, out.covariance.t(), 1e-9, 1e-12)) fail("{}: the covariance is not symmetric", which);
+  if (!at::isfinite(out.mean).all().item<bool>() || !at::isfinite(out.covariance).all().item<bool>())
+    fail("{}: a number is not finite", which);
+  if (!diagonal && !at::allclose(out.covariance, out.covariance.t(), 1e-9, 1e-12))
+    fail("{}: the covariance is not symmetric", which);
   if (!Positive(out.covariance)) fail("{}: the covariance is not positive definite", which);
   return out;
 }
@@ -75,16 +80,18 @@ std::pair<Gaussian, Gaussian> pair_of(const Gaussian& first, const Gaussian& sec
 
 double kl(const Gaussian& p, const Gaussian& q) {
   const Positive first(p.covariance), second(q.covariance);
-  return (second.trace_of_ratio(p.covariance) + second.quadratic(p.mean - q.mean) - static_cast<double>(p.mean.size(0)) +
-          second.log_determinant() - first.log_determinant()) / 2;
+  return (second.trace_of_ratio(p.covariance) + second.quadratic(p.mean - q.mean) -
+          static_cast<double>(p.mean.size(0)) + second.log_determinant() - first.log_determinant()) /
+         2;
 }
 
 /// ln of the integral of p^a q^(1-a): finite where (1 - a) S_p + a S_q is positive definite.
 double log_power_sum(const Gaussian& p, const Gaussian& q, double a) {
   const Positive mixed((1 - a) * p.covariance + a * q.covariance);
   if (!mixed) return std::numeric_limits<double>::infinity();
-  return ((1 - a) * Positive(p.covariance).log_determinant() + a * Positive(q.covariance).log_determinant() - mixed.log_determinant() -
-          a * (1 - a) * mixed.quadratic(p.mean - q.mean)) / 2;
+  return ((1 - a) * Positive(p.covariance).log_determinant() + a * Positive(q.covariance).log_determinant() -
+          mixed.log_determinant() - a * (1 - a) * mixed.quadratic(p.mean - q.mean)) /
+         2;
 }
 
 double cauchy_schwarz(const Gaussian& p, const Gaussian& q) {
@@ -100,7 +107,8 @@ double between_gaussians(const Divergence& divergence, const Gaussian& first, co
   const std::string& family = divergence.definition().family;
   if (family == "cauchy-schwarz") return std::max(0.0, cauchy_schwarz(p, q));
   if (family == "tv") {
-    if (!p.covariance.equal(q.covariance)) fail("tv between Gaussians has a closed form only where the covariances are equal");
+    if (!p.covariance.equal(q.covariance))
+      fail("tv between Gaussians has a closed form only where the covariances are equal");
     return std::erf(std::sqrt(Positive(p.covariance).quadratic(p.mean - q.mean) / 8));
   }
   const detail::ClosedForms forms{kl(p, q), kl(q, p), [p = p, q = q](double a) { return log_power_sum(p, q, a); }};
@@ -110,7 +118,8 @@ double between_gaussians(const Divergence& divergence, const Gaussian& first, co
 double wasserstein_2(const Gaussian& first, const Gaussian& second) {
   const auto [p, q] = pair_of(first, second);
   const double means = (p.mean - q.mean).square().sum().item<double>();
-  if (p.covariance.dim() == 1) return std::sqrt(means + (p.covariance.sqrt() - q.covariance.sqrt()).square().sum().item<double>());
+  if (p.covariance.dim() == 1)
+    return std::sqrt(means + (p.covariance.sqrt() - q.covariance.sqrt()).square().sum().item<double>());
   const auto [values, vectors] = at::linalg_eigh(q.covariance);
   const Tensor root = vectors.matmul(values.clamp_min(0).sqrt().unsqueeze(1) * vectors.t());
   const Tensor inner = root.matmul(p.covariance).matmul(root);

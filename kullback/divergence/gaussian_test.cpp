@@ -17,8 +17,10 @@ namespace {
 using at::Tensor;
 using Numbers = std::vector<double>;
 
-const std::vector<std::string> kClosed = {"kl", "reverse-kl", "jeffreys", "symmetric-kl:0.3", "alpha:0.4", "alpha:1", "amari:0.2", "cressie-read:0.2",
-                                          "chi2", "neyman-chi2", "hellinger", "tsallis:1.3", "renyi:0.7", "renyi:1.2", "bhattacharyya"};
+const std::vector<std::string> kClosed = {"kl",        "reverse-kl",  "jeffreys",     "symmetric-kl:0.3",
+                                          "alpha:0.4", "alpha:1",     "amari:0.2",    "cressie-read:0.2",
+                                          "chi2",      "neyman-chi2", "hellinger",    "tsallis:1.3",
+                                          "renyi:0.7", "renyi:1.2",   "bhattacharyya"};
 
 Tensor numbers(const Numbers& x) { return at::tensor(x, at::kDouble); }
 
@@ -44,9 +46,11 @@ TEST(Gaussians, AgreeWithIntegrals) {
   for (const std::string& name : kClosed) {
     EXPECT_NEAR(between_gaussians(divergence(name), p, q), between(divergence(name), p_cells, q_cells), 1e-8) << name;
   }
-  EXPECT_NEAR(between_gaussians(divergence("cauchy-schwarz"), p, q), between(divergence("cauchy-schwarz"), p_cells, q_cells), 1e-8);
+  EXPECT_NEAR(between_gaussians(divergence("cauchy-schwarz"), p, q),
+              between(divergence("cauchy-schwarz"), p_cells, q_cells), 1e-8);
   const Gaussian moved{numbers({1.1}), numbers({1.2})};
-  EXPECT_NEAR(between_gaussians(divergence("tv"), p, moved), between(divergence("tv"), p_cells, normal_cells(1.1, 1.2)), 1e-6);
+  EXPECT_NEAR(between_gaussians(divergence("tv"), p, moved), between(divergence("tv"), p_cells, normal_cells(1.1, 1.2)),
+              1e-6);
 }
 
 TEST(Gaussians, FullAndDiagonalAgreeAndRotationsDoNotMatter) {
@@ -64,7 +68,8 @@ TEST(Gaussians, FullAndDiagonalAgreeAndRotationsDoNotMatter) {
   }
   EXPECT_NEAR(wasserstein_2(rotated(p), rotated(q)), wasserstein_2(p, q), 1e-10);
   EXPECT_NEAR(wasserstein_2({numbers({0}), numbers({4})}, {numbers({3}), numbers({0.25})}), std::sqrt(9 + 2.25), 1e-12);
-  EXPECT_NEAR(between_gaussians(divergence("kl"), {numbers({1}), numbers({1})}, {numbers({0}), numbers({1})}), 0.5, 1e-15);
+  EXPECT_NEAR(between_gaussians(divergence("kl"), {numbers({1}), numbers({1})}, {numbers({0}), numbers({1})}), 0.5,
+              1e-15);
 }
 
 TEST(Gaussians, AreInfiniteWhereTheIntegralDiverges) {
@@ -83,9 +88,11 @@ TEST(Gaussians, BadOnesAreNamed) {
     return "";
   };
   const Gaussian good{numbers({0, 0}), numbers({1, 1})};
-  EXPECT_THAT(message(good, {numbers({0, 0}), numbers({1, -1})}, "kl"), testing::HasSubstr("second Gaussian: the covariance is not positive definite"));
+  EXPECT_THAT(message(good, {numbers({0, 0}), numbers({1, -1})}, "kl"),
+              testing::HasSubstr("second Gaussian: the covariance is not positive definite"));
   EXPECT_THAT(message(good, {numbers({0}), numbers({1})}, "kl"), testing::HasSubstr("2 and 1 dimensions"));
-  EXPECT_THAT(message(good, {numbers({0, 0}), numbers({1, 2, 0, 1}).view({2, 2})}, "kl"), testing::HasSubstr("not symmetric"));
+  EXPECT_THAT(message(good, {numbers({0, 0}), numbers({1, 2, 0, 1}).view({2, 2})}, "kl"),
+              testing::HasSubstr("not symmetric"));
   EXPECT_THAT(message(good, good, "js"), testing::HasSubstr("no closed form"));
 }
 
@@ -95,10 +102,13 @@ TEST(Dirichlets, AgreeWithIntegralsOfBetaLaws) {
     return cells([&](double x) { return (a[0] - 1) * std::log(x) + (a[1] - 1) * std::log1p(-x); }, 0, 1, 200000);
   };
   for (const std::string& name : kClosed) {
-    EXPECT_NEAR(between_dirichlets(divergence(name), p, q), between(divergence(name), beta_cells(p), beta_cells(q)), 1e-6) << name;
+    EXPECT_NEAR(between_dirichlets(divergence(name), p, q), between(divergence(name), beta_cells(p), beta_cells(q)),
+                1e-6)
+        << name;
     EXPECT_NEAR(between_dirichlets(divergence(name), p, p), 0, 1e-13) << name;
   }
-  EXPECT_EQ(between_dirichlets(divergence("renyi:5"), Numbers{1, 1}, Numbers{3, 3}), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(between_dirichlets(divergence("renyi:5"), Numbers{1, 1}, Numbers{3, 3}),
+            std::numeric_limits<double>::infinity());
   EXPECT_THROW(between_dirichlets(divergence("kl"), Numbers{0, 1}, q), Error);
 }
 

@@ -89,9 +89,12 @@ KnownGenerator symmetric_generator(double a, double b) {
   };
   known.from_reference = vector_term(a, b);
   known.from_policy = vector_term(b, a);
-  if (b == 0) known.formula = a == 1 ? "u ln u" : fmt::format("{} u ln u", a);
-  else if (a == 0) known.formula = b == 1 ? "-ln u" : fmt::format("-{} ln u", b);
-  else known.formula = a == b && a == 1 ? "(u - 1) ln u" : fmt::format("({} u - {}) ln u", a, b);
+  if (b == 0)
+    known.formula = a == 1 ? "u ln u" : fmt::format("{} u ln u", a);
+  else if (a == 0)
+    known.formula = b == 1 ? "-ln u" : fmt::format("-{} ln u", b);
+  else
+    known.formula = a == b && a == 1 ? "(u - 1) ln u" : fmt::format("({} u - {}) ln u", a, b);
   return known;
 }
 
@@ -183,9 +186,12 @@ KnownGenerator alpha_generator(double alpha, double scale) {
   if (alpha == 0) return symmetric_generator(0, scale);
   KnownGenerator known;
   known.generator = alpha_functions(alpha, scale);
-  if (alpha == 2 && scale == 2) known.formula = "(u - 1)^2";
-  else if (alpha == -1 && scale == 2) known.formula = "(1 - u)^2 / u";
-  else known.formula = fmt::format("{} (u^{} - {} u - {}) / {}", scale, alpha, alpha, 1 - alpha, alpha * (alpha - 1));
+  if (alpha == 2 && scale == 2)
+    known.formula = "(u - 1)^2";
+  else if (alpha == -1 && scale == 2)
+    known.formula = "(1 - u)^2 / u";
+  else
+    known.formula = fmt::format("{} (u^{} - {} u - {}) / {}", scale, alpha, alpha, 1 - alpha, alpha * (alpha - 1));
   // Close to the limits 0 and 1 the float32 form would lose its digits to the division: those run in plain float64.
   if (std::abs(alpha) < 0.01 || std::abs(1 - alpha) < 0.01) return known;
   known.from_reference = term(Term::Kind::alpha, alpha, 0, scale, known.generator, 0);

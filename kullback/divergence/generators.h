@@ -27,7 +27,7 @@ namespace detail {
 /// An f-divergence that the library knows.
 struct KnownGenerator {
   Generator generator;
-  std::string formula;              // of f(u), in words of plain text
+  std::string formula;                 // of f(u), in words of plain text
   std::optional<Term> from_reference;  // vector code for D(reference || policy), where there is some
   std::optional<Term> from_policy;     // and for D(policy || reference)
 };
@@ -36,10 +36,11 @@ KnownGenerator symmetric_generator(double weight, double reverse_weight);  // we
 KnownGenerator js_generator(double weight);                                // weight of p in the mixture, in (0, 1)
 KnownGenerator skew_generator(double alpha);                               // KL(p || alpha p + (1 - alpha) q)
 KnownGenerator skew_reverse_generator(double alpha);                       // KL(q || alpha q + (1 - alpha) p)
-KnownGenerator alpha_generator(double alpha, double scale = 1);  // scale (u^alpha - alpha u - 1 + alpha) / (alpha (alpha - 1))
-KnownGenerator hellinger_generator();                            // (sqrt u - 1)^2
-KnownGenerator total_variation_generator();                      // |u - 1| / 2
-KnownGenerator le_cam_generator();                               // (u - 1)^2 / (u + 1)
+KnownGenerator alpha_generator(double alpha,
+                               double scale = 1);  // scale (u^alpha - alpha u - 1 + alpha) / (alpha (alpha - 1))
+KnownGenerator hellinger_generator();              // (sqrt u - 1)^2
+KnownGenerator total_variation_generator();        // |u - 1| / 2
+KnownGenerator le_cam_generator();                 // (u - 1)^2 / (u + 1)
 
 }  // namespace detail
 }  // namespace kullback

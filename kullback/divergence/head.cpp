@@ -36,17 +36,19 @@ struct Walked {
 
   HeadWalk walk;
   RowStates states;
-  HeadStatistics shape;             // the statistics, for their places
-  std::vector<Tensor> basis;        // gradients of each statistic at weight 1, [N,D]
-  HeadGradients gradients;          // of a loss whose weights were known; handed over to the first backward pass
+  HeadStatistics shape;       // the statistics, for their places
+  std::vector<Tensor> basis;  // gradients of each statistic at weight 1, [N,D]
+  HeadGradients gradients;    // of a loss whose weights were known; handed over to the first backward pass
   std::function<HeadGradients()> room;
-  std::optional<Upstream> upstream; // those weights, from which a second pass makes its gradients anew
+  std::optional<Upstream> upstream;  // those weights, from which a second pass makes its gradients anew
 };
 
 /// Room for the gradients of the policy's own tensors. Weight rows of padding get zeros.
 HeadGradients room_for_gradients(const HeadWalk& walk, const Rows& policy, bool hidden, bool weight, bool bias) {
   HeadGradients g;
-  const int64_t real = policy.vocabulary > 0 ? policy.vocabulary : policy.weight.defined() ? policy.weight.size(0) : policy.hidden.size(1);
+  const int64_t real = policy.vocabulary > 0     ? policy.vocabulary
+                       : policy.weight.defined() ? policy.weight.size(0)
+                                                 : policy.hidden.size(1);
   const auto options = at::TensorOptions(walk.computing_type());
   if (hidden) {
     g.hidden = at::empty(policy.hidden.sizes(), options);
@@ -62,7 +64,9 @@ HeadGradients room_for_gradients(const HeadWalk& walk, const Rows& policy, bool 
   return g;
 }
 
-Tensor as_type(const Tensor& gradient, at::ScalarType type) { return gradient.defined() ? gradient.to(type) : gradient; }
+Tensor as_type(const Tensor& gradient, at::ScalarType type) {
+  return gradient.defined() ? gradient.to(type) : gradient;
+}
 
 bool wants(const Tensor& t) { return t.defined() && t.requires_grad(); }
 
@@ -133,7 +137,11 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
     const bool of_bias = bias.defined() && context->needs_input_grad(2);
     HeadGradients g = room_for_gradients(walk, rows, context->needs_input_grad(0), of_weight, of_bias);
     walked.walk.gradients(walked.states, up, g);
-    return {as_type(g.hidden, hidden.scalar_type()), g.weight, bias.defined() ? as_type(g.bias, bias.scalar_type()) : Tensor(), {}, {}};
+    return {as_type(g.hidden, hidden.scalar_type()),
+            g.weight,
+            bias.defined() ? as_type(g.bias, bias.scalar_type()) : Tensor(),
+            {},
+            {}};
   }
 
   struct Holder : torch::CustomClassHolder {
@@ -165,7 +173,11 @@ struct LossFunction : torch::autograd::Function<LossFunction> {
       if (t->defined() && scale != 1) t->mul_(scale);
     }
     const auto type = [&](const char* key) { return static_cast<at::ScalarType>(context->saved_data[key].toInt()); };
-    return {as_type(g.hidden, type("hidden_type")), g.weight, g.bias.defined() ? as_type(g.bias, type("bias_type")) : Tensor(), {}, {}};
+    return {as_type(g.hidden, type("hidden_type")),
+            g.weight,
+            g.bias.defined() ? as_type(g.bias, type("bias_type")) : Tensor(),
+            {},
+            {}};
   }
 };
 
@@ -187,31 +199,39 @@ Rows detached(Rows rows) {
   return rows;
 }
 
-HeadStatistics statistics(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request, const HeadSettings& settings) {
+HeadStatistics statistics(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request,
+                          const HeadSettings& settings) {
   if (reference) reference = detached(*reference);
   auto walked = std::make_shared<Walked>(HeadWalk(detached(policy), std::move(reference), request, settings));
   const HeadWalk& walk = walked->walk;
-  if (request.divergences.empty() && !request.logps && !request.logsumexp && !request.entropy && !request.scores.defined() && request.top_k == 0) return {};
-  const size_t count = request.logps + request.logsumexp + request.entropy + request.scores.defined() + request.divergences.size();
-  const bool differentiate = at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
+  if (request.divergences.empty() && !request.logps && !request.logsumexp && !request.entropy &&
+      !request.scores.defined() && request.top_k == 0)
+    return {};
+  const size_t count =
+      request.logps + request.logsumexp + request.entropy + request.scores.defined() + request.divergences.size();
+  const bool differentiate =
+      at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
   const bool frozen = !wants(policy.weight) && !wants(policy.bias) && !walk.from_logits();
-  const bool keep_basis = differentiate && frozen && request.top_k == 0 && static_cast<int64_t>(count) <= walk.gradients_held();
+  const bool keep_basis =
+      differentiate && frozen && request.top_k == 0 && static_cast<int64_t>(count) <= walk.gradients_held();
   if (!differentiate) {
     const at::NoGradGuard no_gradient;
     HeadStatistics s = walked->walk.statistics(walked->states);
     for_differentiable(s, [&](Tensor& t) { t = t.to(walk.computing_type()); });
     return s;
   }
-  const variable_list values = StatisticsFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), walked, keep_basis);
+  const variable_list values =
+      StatisticsFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), walked, keep_basis);
   return in_places(walked->shape, values);
 }
 
-HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request, const HeadStatistics& weights,
-              const HeadSettings& settings) {
+HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request,
+              const HeadStatistics& weights, const HeadSettings& settings) {
   if (reference) reference = detached(*reference);
   auto walked = std::make_shared<Walked>(HeadWalk(detached(policy), std::move(reference), request, settings));
   HeadWalk& walk = walked->walk;
-  const bool differentiate = at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
+  const bool differentiate =
+      at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
   HeadLoss result;
   Tensor total = at::zeros({}, at::kDouble);
   {
@@ -219,8 +239,10 @@ HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadReque
     walked->upstream = upstream_of(weights, request, walk.tokens());
     const Upstream& upstream = *walked->upstream;
     if (differentiate) {
-      walked->room = [walked = walked.get(), policy = detached(policy), hidden = wants(policy.hidden), weight = wants(policy.weight),
-                      bias = wants(policy.bias)] { return room_for_gradients(walked->walk, policy, hidden, weight, bias); };
+      walked->room = [walked = walked.get(), policy = detached(policy), hidden = wants(policy.hidden),
+                      weight = wants(policy.weight), bias = wants(policy.bias)] {
+        return room_for_gradients(walked->walk, policy, hidden, weight, bias);
+      };
       walked->gradients = walked->room();
       result.statistics = walk.statistics(walked->states, {&upstream, 1}, {&walked->gradients, 1});
     } else {
@@ -242,7 +264,9 @@ HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadReque
     for_differentiable(result.statistics, [&](Tensor& t) { t = t.to(walk.computing_type()); });
     total = total.to(walk.computing_type());
   }
-  result.loss = differentiate ? LossFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), total, walked) : total;
+  result.loss = differentiate ? LossFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias),
+                                                    total, walked)
+                              : total;
   return result;
 }
 
@@ -252,11 +276,13 @@ HeadStatistics head_statistics(const Rows& policy, const HeadRequest& request, c
   return statistics(policy, std::nullopt, request, settings);
 }
 
-HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const HeadRequest& request, const HeadSettings& settings) {
+HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const HeadRequest& request,
+                               const HeadSettings& settings) {
   return statistics(policy, reference, request, settings);
 }
 
-HeadLoss head_loss(const Rows& policy, const HeadRequest& request, const HeadStatistics& weights, const HeadSettings& settings) {
+HeadLoss head_loss(const Rows& policy, const HeadRequest& request, const HeadStatistics& weights,
+                   const HeadSettings& settings) {
   return loss(policy, std::nullopt, request, weights, settings);
 }
 

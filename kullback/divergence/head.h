@@ -11,22 +11,22 @@ namespace kullback {
 
 /// Where rows of logits come from: hidden states and a head, or logits as they stand.
 struct Rows {
-  at::Tensor hidden;        ///< [N,D] float32, bfloat16 or float64; with `weight` undefined these are the logits [N,V]
-  at::Tensor weight;        ///< [V,D], of the type of `hidden`
-  at::Tensor bias;          ///< [V] or undefined
-  double temperature = 1;   ///< logits are divided by it, after the soft-cap; > 0
-  double softcap = 0;       ///< c: logits become c tanh(z / c); 0: none
-  int64_t vocabulary = 0;   ///< rows of the head that are real; 0: all. Those beyond are padding and take no part.
+  at::Tensor hidden;       ///< [N,D] float32, bfloat16 or float64; with `weight` undefined these are the logits [N,V]
+  at::Tensor weight;       ///< [V,D], of the type of `hidden`
+  at::Tensor bias;         ///< [V] or undefined
+  double temperature = 1;  ///< logits are divided by it, after the soft-cap; > 0
+  double softcap = 0;      ///< c: logits become c tanh(z / c); 0: none
+  int64_t vocabulary = 0;  ///< rows of the head that are real; 0: all. Those beyond are padding and take no part.
 };
 
 /// Which statistics of each row are wanted.
 struct HeadRequest {
-  at::Tensor labels;      ///< [N] int64; -100: ignored (log-probability 0, no gradient). Undefined when no logps are wanted
-  bool logps = false;     ///< log-probability of the label
-  bool logsumexp = false; ///< ln sum_v exp z_v
-  bool entropy = false;   ///< -sum_v q_v ln q_v, nats
-  at::Tensor scores;      ///< [V]: wanted is their expected value under the row; undefined when not wanted
-  int64_t top_k = 0;      ///< how many of the likeliest tokens are wanted; ties go to the smaller id
+  at::Tensor labels;  ///< [N] int64; -100: ignored (log-probability 0, no gradient). Undefined when no logps are wanted
+  bool logps = false;      ///< log-probability of the label
+  bool logsumexp = false;  ///< ln sum_v exp z_v
+  bool entropy = false;    ///< -sum_v q_v ln q_v, nats
+  at::Tensor scores;       ///< [V]: wanted is their expected value under the row; undefined when not wanted
+  int64_t top_k = 0;       ///< how many of the likeliest tokens are wanted; ties go to the smaller id
   std::vector<RowDivergence> divergences;  ///< between the policy's and the reference's row
 };
 

@@ -49,13 +49,15 @@ double plain_divergence(const RowDivergence& d, const Row<T>& row, const RowStat
   const std::vector<double> policy = log_law(row.policy, row.vocabulary, states.policy[row.token]);
   const std::vector<double> reference = log_law(row.reference, row.vocabulary, states.reference[row.token]);
   const PlainRow& plain = d.divergence.definition().plain;
-  return d.direction == Direction::from_policy ? plain(policy, reference, slopes, {}) : plain(reference, policy, {}, slopes);
+  return d.direction == Direction::from_policy ? plain(policy, reference, slopes, {})
+                                               : plain(reference, policy, {}, slopes);
 }
 
 /// A term's value with the rows taken to float64 first.
 template <class T>
 double value_in_float64(const Term& term, const Row<T>& row) {
-  std::vector<double> policy(row.policy, row.policy + row.vocabulary), reference(row.reference, row.reference + row.vocabulary);
+  std::vector<double> policy(row.policy, row.policy + row.vocabulary),
+      reference(row.reference, row.reference + row.vocabulary);
   const auto law = [&](std::vector<double>& logits) {
     return law_kernels<double>().summarise(logits.data(), row.vocabulary, {}, false, nullptr).normaliser;
   };
@@ -87,7 +89,8 @@ template <class T>
 void keep_divergence(const Row<T>& row, const HeadRequest& request, RowStates& states) {
   const RowDivergence& d = request.divergences[0];
   const Term& term = *d.divergence.definition().term(d.direction);
-  const TermSums sums = term_kernels<T>().keep(term, pair_of(row, states), 0, row.vocabulary, row.policy, row.reference);
+  const TermSums sums =
+      term_kernels<T>().keep(term, pair_of(row, states), 0, row.vocabulary, row.policy, row.reference);
   states.divergences[0].value[row.token] = term_value(term, sums);
   states.divergences[0].basis[row.token] = sums.basis * term.scale;
 }
@@ -130,7 +133,8 @@ Coefficients coefficients(const Upstream& up, int64_t token, int64_t label, int6
     double g = i < up.divergences.size() ? take(at(up.divergences[i], token)) : 0;
     const auto& state = states.divergences[i];
     // An infinite divergence, or one beyond the rows' precision, has no gradient.
-    if (std::isinf(state.value[token]) || (!std::isnan(state.value[token]) && !std::isfinite(state.basis[token]))) g = 0;
+    if (std::isinf(state.value[token]) || (!std::isnan(state.value[token]) && !std::isfinite(state.basis[token])))
+      g = 0;
     c.of_divergence.push_back(g);
     if (g != 0) c.constant -= g * state.basis[token];
   }
@@ -139,7 +143,8 @@ Coefficients coefficients(const Upstream& up, int64_t token, int64_t label, int6
 
 /// The part of the gradient that plain divergences bring, [V]; empty where there is none.
 template <class T>
-std::vector<double> plain_part(const Row<T>& row, const HeadRequest& request, const RowStates& states, Coefficients& c) {
+std::vector<double> plain_part(const Row<T>& row, const HeadRequest& request, const RowStates& states,
+                               Coefficients& c) {
   std::vector<double> total;
   for (size_t i = 0; i < request.divergences.size(); ++i) {
     const RowDivergence& d = request.divergences[i];
@@ -169,7 +174,8 @@ TermSums piece_gradient(const Row<T>& row, const HeadRequest& request, const Row
   bool written = false;
   double constant = c.constant;
   if (c.of_logp != 0 || c.of_score != 0) {
-    law_kernels<T>().gradient(row.policy, states.policy[row.token], row.scores, first, last, constant, c.of_logp, c.of_score, out);
+    law_kernels<T>().gradient(row.policy, states.policy[row.token], row.scores, first, last, constant, c.of_logp,
+                              c.of_score, out);
     written = true;
     constant = 0;
   }
@@ -177,21 +183,25 @@ TermSums piece_gradient(const Row<T>& row, const HeadRequest& request, const Row
     const RowDivergence& d = request.divergences[i];
     const auto& term = d.divergence.definition().term(d.direction);
     if (c.of_divergence[i] == 0 || !term) continue;
-    const TermSums part = term_kernels<T>().gradient(*term, pair_of(row, states), first, last, c.of_divergence[i], constant, written, out);
+    const TermSums part = term_kernels<T>().gradient(*term, pair_of(row, states), first, last, c.of_divergence[i],
+                                                     constant, written, out);
     if (i == 0) sums = part;
     written = true;
     constant = 0;
   }
-  if (!written) law_kernels<T>().gradient(row.policy, states.policy[row.token], nullptr, first, last, constant, 0, 0, out);
+  if (!written)
+    law_kernels<T>().gradient(row.policy, states.policy[row.token], nullptr, first, last, constant, 0, 0, out);
   return sums;
 }
 
 /// The parts of the gradient that fall on the label and on the likeliest tokens.
 template <class T>
-void add_one_hots(const Row<T>& row, const Coefficients& c, double label_slope, const int64_t* top, const std::vector<double>& top_slopes, T* out) {
+void add_one_hots(const Row<T>& row, const Coefficients& c, double label_slope, const int64_t* top,
+                  const std::vector<double>& top_slopes, T* out) {
   if (row.label >= 0) out[row.label] += static_cast<T>(c.of_label * label_slope);
   if (!c.of_top) return;
-  for (size_t i = 0; i < top_slopes.size(); ++i) out[top[i]] += static_cast<T>(c.of_top[i] * c.top_scale * top_slopes[i]);
+  for (size_t i = 0; i < top_slopes.size(); ++i)
+    out[top[i]] += static_cast<T>(c.of_top[i] * c.top_scale * top_slopes[i]);
 }
 
 /// Whether this row's KL is left to its gradient; with a -inf in a row it may be infinite, which must be known before.
@@ -216,9 +226,11 @@ template <class T>
 void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                     RowStates& states, const StatisticsOut& out) {
   const int64_t t = row.token;
-  const RowSummary summary = law_kernels<T>().summarise(row.policy, row.vocabulary, transforms.policy, request.entropy, row.scores);
+  const RowSummary summary =
+      law_kernels<T>().summarise(row.policy, row.vocabulary, transforms.policy, request.entropy, row.scores);
   const Normaliser& law = states.policy[t] = summary.normaliser;
-  if (out.logps) out.logps[t] = row.label < 0 ? 0 : (static_cast<double>(row.policy[row.label]) - law.max) - law.log_sum;
+  if (out.logps)
+    out.logps[t] = row.label < 0 ? 0 : (static_cast<double>(row.policy[row.label]) - law.max) - law.log_sum;
   if (out.logsumexp) out.logsumexp[t] = law.logsumexp();
   if (request.entropy) out.entropy[t] = states.entropy[t] = summary.entropy;
   if (row.scores) out.expected[t] = states.expected[t] = summary.expected;
@@ -233,8 +245,10 @@ void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const
   states.reference[t] =
       law_kernels<T>().summarise(row.reference, row.vocabulary, transforms.reference, false, nullptr).normaliser;
   for (size_t i = 0; i < request.divergences.size(); ++i) {
-    if (sharing == Sharing::kept) keep_divergence(row, request, states);
-    else if (!deferred(sharing, law, states.reference[t])) divergence_of_row(i, row, request, states);
+    if (sharing == Sharing::kept)
+      keep_divergence(row, request, states);
+    else if (!deferred(sharing, law, states.reference[t]))
+      divergence_of_row(i, row, request, states);
     out.divergences[i][t] = states.divergences[i].value[t];
   }
 }
@@ -292,7 +306,8 @@ void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const 
         for (int64_t j = 0; j < count; ++j) piece[j] += static_cast<T>(plain[g][first + j]);
       }
       if (softcap) {
-        for (int64_t j = 0; j < count; ++j) piece[j] *= static_cast<T>(softcap_slope(transforms.policy, row.policy[first + j]));
+        for (int64_t j = 0; j < count; ++j)
+          piece[j] *= static_cast<T>(softcap_slope(transforms.policy, row.policy[first + j]));
       }
     }
     for (size_t g = 0; g < gradients.size(); ++g) {
@@ -304,15 +319,18 @@ void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const 
   }
   if (made_here) {
     const RowDivergence& d = request.divergences[0];
-    out.divergences[0][t] = states.divergences[0].value[t] = term_value(*d.divergence.definition().term(d.direction), sums);
+    out.divergences[0][t] = states.divergences[0].value[t] =
+        term_value(*d.divergence.definition().term(d.direction), sums);
   }
 }
 
-template void row_statistics<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&);
-template void row_statistics<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&);
-template void row_gradients<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&,
-                                   std::span<const RowGradient<float>>);
-template void row_gradients<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing, RowStates&, const StatisticsOut&,
-                                    std::span<const RowGradient<double>>);
+template void row_statistics<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing,
+                                    RowStates&, const StatisticsOut&);
+template void row_statistics<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing,
+                                     RowStates&, const StatisticsOut&);
+template void row_gradients<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing,
+                                   RowStates&, const StatisticsOut&, std::span<const RowGradient<float>>);
+template void row_gradients<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing,
+                                    RowStates&, const StatisticsOut&, std::span<const RowGradient<double>>);
 
 }  // namespace kullback::detail

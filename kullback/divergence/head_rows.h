@@ -11,7 +11,7 @@ namespace kullback::detail {
 /// One token of a block: its rows of logits, transformed in place, and where its gradients go.
 template <class T>
 struct Row {
-  int64_t token;         // its index among all
+  int64_t token;  // its index among all
   int64_t vocabulary;
   T* policy;             // [V]
   T* reference;          // [V] or null

@@ -20,11 +20,37 @@ using at::Tensor;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 const std::vector<std::string>& all_names() {
-  static const std::vector<std::string> names = {
-      "kl", "reverse-kl", "jeffreys", "symmetric-kl:0.3", "js", "js:0.1", "skew-kl:0.1", "skew-kl:0.7", "skew-reverse-kl:0.1", "alpha:0.5",
-      "alpha:-1.5", "alpha:2", "alpha:0.999", "amari:0.3", "cressie-read", "chi2", "neyman-chi2", "hellinger", "tv", "le-cam", "renyi:2",
-      "renyi:0.4", "tsallis:1.5", "bhattacharyya", "cauchy-schwarz", "density-power:0.5", "gamma:0.5", "bregman:squared",
-      "bregman:negative-entropy", "bregman:itakura-saito", "wasserstein-1"};
+  static const std::vector<std::string> names = {"kl",
+                                                 "reverse-kl",
+                                                 "jeffreys",
+                                                 "symmetric-kl:0.3",
+                                                 "js",
+                                                 "js:0.1",
+                                                 "skew-kl:0.1",
+                                                 "skew-kl:0.7",
+                                                 "skew-reverse-kl:0.1",
+                                                 "alpha:0.5",
+                                                 "alpha:-1.5",
+                                                 "alpha:2",
+                                                 "alpha:0.999",
+                                                 "amari:0.3",
+                                                 "cressie-read",
+                                                 "chi2",
+                                                 "neyman-chi2",
+                                                 "hellinger",
+                                                 "tv",
+                                                 "le-cam",
+                                                 "renyi:2",
+                                                 "renyi:0.4",
+                                                 "tsallis:1.5",
+                                                 "bhattacharyya",
+                                                 "cauchy-schwarz",
+                                                 "density-power:0.5",
+                                                 "gamma:0.5",
+                                                 "bregman:squared",
+                                                 "bregman:negative-entropy",
+                                                 "bregman:itakura-saito",
+                                                 "wasserstein-1"};
   return names;
 }
 
@@ -95,7 +121,8 @@ TEST(Head, StatisticsAgreeWithPlainTensors) {
   const HeadStatistics s = head_statistics(c.policy, c.request);
   const Tensor lq = at::log_softmax(logits_of(c.policy), 1);
   const Tensor counted = (c.request.labels >= 0).to(at::kDouble);
-  EXPECT_LT(largest_difference(s.logps, lq.gather(1, c.request.labels.clamp_min(0).unsqueeze(1)).squeeze(1) * counted), 1e-13);
+  EXPECT_LT(largest_difference(s.logps, lq.gather(1, c.request.labels.clamp_min(0).unsqueeze(1)).squeeze(1) * counted),
+            1e-13);
   EXPECT_LT(largest_difference(s.logsumexp, logits_of(c.policy).logsumexp(1)), 1e-13);
   EXPECT_LT(largest_difference(s.entropy, -(lq.exp() * lq).sum(1)), 1e-13);
   EXPECT_LT(largest_difference(s.expected, lq.exp().matmul(c.request.scores)), 1e-13);
@@ -158,8 +185,10 @@ TEST_P(EachDivergence, AllPathsGiveTheSameGradient) {
     HeadStatistics w2;
     w2.logps = w.logps;
     w2.divergences = w.divergences;
-    const auto by_basis = torch::autograd::grad({weighted(head_statistics(frozen.policy, frozen.reference, frozen.request), w2)}, {frozen.policy.hidden});
-    const auto by_loss = torch::autograd::grad({head_loss(frozen.policy, frozen.reference, frozen.request, w2).loss}, {frozen.policy.hidden});
+    const auto by_basis = torch::autograd::grad(
+        {weighted(head_statistics(frozen.policy, frozen.reference, frozen.request), w2)}, {frozen.policy.hidden});
+    const auto by_loss = torch::autograd::grad({head_loss(frozen.policy, frozen.reference, frozen.request, w2).loss},
+                                               {frozen.policy.hidden});
     EXPECT_LT(largest_difference(by_basis[0], by_loss[0]), 1e-12);
 
     // Logits as they stand.
@@ -179,7 +208,8 @@ TEST_P(EachDivergence, AllPathsGiveTheSameGradient) {
 double oracle(const std::string& name, const Tensor& a, const Tensor& z) {
   const Divergence d = divergence(name);
   const Tensor x = a.to(at::kDouble).contiguous(), y = z.to(at::kDouble).contiguous();
-  return between_logits(d, {x.const_data_ptr<double>(), static_cast<size_t>(x.numel())}, {y.const_data_ptr<double>(), static_cast<size_t>(y.numel())});
+  return between_logits(d, {x.const_data_ptr<double>(), static_cast<size_t>(x.numel())},
+                        {y.const_data_ptr<double>(), static_cast<size_t>(y.numel())});
 }
 
 TEST_P(EachDivergence, Float32IsCloseToFloat64) {
@@ -246,12 +276,11 @@ TEST_P(EachDivergence, MinusInfinityIsExact) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EachDivergence, testing::ValuesIn(all_names()),
-                         [](const auto& that) {
-                           std::string name = that.param;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, EachDivergence, testing::ValuesIn(all_names()), [](const auto& that) {
+  std::string name = that.param;
+  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return name;
+});
 
 TEST(Head, BlocksAndPaddingDoNotMatter) {
   // 16 MiB hold few of these rows at once, so that N = 45 takes several uneven blocks.
@@ -313,7 +342,8 @@ TEST(Head, Bfloat16RowsAreComputedInFloat32) {
     one->policy.hidden.requires_grad_(true);
     one->policy.weight.requires_grad_(true);
   }
-  const HeadStatistics s = head_statistics(c.policy, c.reference, c.request), e = head_statistics(exact.policy, exact.reference, exact.request);
+  const HeadStatistics s = head_statistics(c.policy, c.reference, c.request),
+                       e = head_statistics(exact.policy, exact.reference, exact.request);
   EXPECT_LT(largest_difference(s.divergences[0], e.divergences[0]), 1e-5);
   EXPECT_LT(largest_difference(s.logps, e.logps), 1e-5);
   const HeadStatistics w = random_weights(s, 3);
@@ -335,7 +365,8 @@ TEST(Head, ExtremeRowsKeepTheirLogProbabilities) {
       request.top_k = std::min<int64_t>(v, 5);
       const HeadStatistics s = head_statistics(rows, request);
       const Tensor lq = at::log_softmax(rows.hidden.to(at::kDouble), 1);
-      EXPECT_LT(largest_difference(s.logps, lq.gather(1, request.labels.unsqueeze(1)).squeeze(1)), 1e-6) << v << ", " << spread;
+      EXPECT_LT(largest_difference(s.logps, lq.gather(1, request.labels.unsqueeze(1)).squeeze(1)), 1e-6)
+          << v << ", " << spread;
       EXPECT_LT(largest_difference(s.logsumexp, rows.hidden.to(at::kDouble).logsumexp(1)), 1e-6);
       EXPECT_LT(largest_difference(s.entropy, -(lq.exp() * lq).sum(1)), 3e-6);
       EXPECT_LT(largest_difference(s.top_logps, std::get<0>(lq.topk(request.top_k, 1))), 1e-6);
@@ -402,18 +433,24 @@ TEST(Head, BadInputIsNamed) {
     return message_of([&] { head_statistics(c.policy, c.reference, c.request, settings); });
   };
   EXPECT_EQ(message([](Case&, HeadSettings&) {}), "no error");
-  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.policy.weight = c.policy.weight.narrow(1, 0, 3); }), testing::HasSubstr("policy's head has shape 22x3"));
-  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.reference.vocabulary = 18; }), testing::HasSubstr("vocabulary is 19 and the reference's 18"));
-  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.labels[1] = 19; }), testing::HasSubstr("label 19 of token 1"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.policy.weight = c.policy.weight.narrow(1, 0, 3); }),
+              testing::HasSubstr("policy's head has shape 22x3"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.reference.vocabulary = 18; }),
+              testing::HasSubstr("vocabulary is 19 and the reference's 18"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.labels[1] = 19; }),
+              testing::HasSubstr("label 19 of token 1"));
   EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.scores = at::zeros({3}); }), testing::HasSubstr("scores"));
-  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.policy.temperature = 0; }), testing::HasSubstr("temperature is 0"));
-  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.reference.hidden = c.reference.hidden.to(at::kDouble); }), testing::HasSubstr("type"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.policy.temperature = 0; }),
+              testing::HasSubstr("temperature is 0"));
+  EXPECT_THAT(message([](Case& c, HeadSettings&) { c.reference.hidden = c.reference.hidden.to(at::kDouble); }),
+              testing::HasSubstr("type"));
   EXPECT_THAT(message([](Case& c, HeadSettings&) { c.request.top_k = 20; }), testing::HasSubstr("top_k is 20"));
   EXPECT_THAT(message([](Case&, HeadSettings& s) { s.memory = 1 << 20; }), testing::HasSubstr("16 MiB"));
   Case c = full_case(at::kFloat);
   HeadStatistics w;
   w.logps = at::zeros({4});
-  EXPECT_THAT(message_of([&] { head_loss(c.policy, c.request, w); }), testing::HasSubstr("weight of logps has shape 4 and must have 5"));
+  EXPECT_THAT(message_of([&] { head_loss(c.policy, c.request, w); }),
+              testing::HasSubstr("weight of logps has shape 4 and must have 5"));
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace kullback::detail {
 
 using at::Tensor;
 
-Blocking choose_blocking(int64_t tokens, int64_t vocabulary, int64_t width, int64_t rows_held, int64_t bytes_a_number, int64_t memory) {
+Blocking choose_blocking(int64_t tokens, int64_t vocabulary, int64_t width, int64_t rows_held, int64_t bytes_a_number,
+                         int64_t memory) {
   // Measured on 2 cores: the products lose nothing from 256 tokens on, and a tenth to a third below 128.
   constexpr int64_t enough_tokens = 512;
   constexpr int64_t tile_bytes = 8 << 20;
@@ -23,7 +24,8 @@ Blocking choose_blocking(int64_t tokens, int64_t vocabulary, int64_t width, int6
   const int64_t most = std::clamp<int64_t>((memory - tile_bytes) / row_bytes, 1, enough_tokens);
   const int64_t blocks = (tokens + most - 1) / std::max<int64_t>(most, 1);
   const int64_t even = blocks > 0 ? (tokens + blocks - 1) / blocks : 1;
-  return {std::max<int64_t>(1, even), std::clamp<int64_t>(tile_bytes / std::max<int64_t>(1, width * bytes_a_number), 64, 1 << 16)};
+  return {std::max<int64_t>(1, even),
+          std::clamp<int64_t>(tile_bytes / std::max<int64_t>(1, width * bytes_a_number), 64, 1 << 16)};
 }
 
 Upstream upstream_of(const HeadStatistics& weights, const HeadRequest& request, int64_t tokens) {
@@ -71,17 +73,19 @@ void check_rows(const Rows& rows, const char* whose) {
   }
   if (rows.weight.defined()) {
     if (rows.weight.dim() != 2 || rows.weight.size(1) != rows.hidden.size(1)) {
-      fail("the {}'s head has shape {} and must be [V,{}], as wide as its hidden states", whose, fmt::join(rows.weight.sizes(), "x"),
-           rows.hidden.size(1));
+      fail("the {}'s head has shape {} and must be [V,{}], as wide as its hidden states", whose,
+           fmt::join(rows.weight.sizes(), "x"), rows.hidden.size(1));
     }
     if (rows.weight.scalar_type() != type) {
-      fail("the {}'s head is of type {} and its hidden states of type {}", whose, at::toString(rows.weight.scalar_type()), at::toString(type));
+      fail("the {}'s head is of type {} and its hidden states of type {}", whose,
+           at::toString(rows.weight.scalar_type()), at::toString(type));
     }
   } else if (rows.bias.defined()) {
     fail("the {}'s rows are logits, which take no bias", whose);
   }
   if (rows.bias.defined() && (rows.bias.dim() != 1 || rows.bias.size(0) != rows_of_head(rows))) {
-    fail("the {}'s bias has shape {} and must have {} entries", whose, fmt::join(rows.bias.sizes(), "x"), rows_of_head(rows));
+    fail("the {}'s bias has shape {} and must have {} entries", whose, fmt::join(rows.bias.sizes(), "x"),
+         rows_of_head(rows));
   }
   for (const Tensor& t : {rows.hidden, rows.weight, rows.bias}) {
     if (t.defined() && !t.is_cpu()) fail("the {}'s rows are on {}; the head runs on the CPU", whose, t.device().str());
@@ -104,13 +108,16 @@ void check_request(const HeadRequest& request, int64_t tokens, int64_t vocabular
     const Tensor labels = request.labels.contiguous();
     for (int64_t t = 0; t < tokens; ++t) {
       const int64_t label = labels.const_data_ptr<int64_t>()[t];
-      if (label != -100 && (label < 0 || label >= vocabulary)) fail("label {} of token {} is outside the vocabulary of {}", label, t, vocabulary);
+      if (label != -100 && (label < 0 || label >= vocabulary))
+        fail("label {} of token {} is outside the vocabulary of {}", label, t, vocabulary);
     }
   }
   if (request.scores.defined() && request.scores.sizes() != at::IntArrayRef{vocabulary}) {
-    fail("the scores have shape {} and must have {} entries, one a token of the vocabulary", fmt::join(request.scores.sizes(), "x"), vocabulary);
+    fail("the scores have shape {} and must have {} entries, one a token of the vocabulary",
+         fmt::join(request.scores.sizes(), "x"), vocabulary);
   }
-  if (request.top_k < 0 || request.top_k > vocabulary) fail("top_k is {} and must be between 0 and the vocabulary of {}", request.top_k, vocabulary);
+  if (request.top_k < 0 || request.top_k > vocabulary)
+    fail("top_k is {} and must be between 0 and the vocabulary of {}", request.top_k, vocabulary);
 }
 
 }  // namespace
@@ -121,8 +128,10 @@ HeadWalk::HeadWalk(Rows policy, std::optional<Rows> reference, HeadRequest reque
   tokens_ = policy_.hidden.size(0);
   vocabulary_ = real_vocabulary(policy_);
   type_ = policy_.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  if (request_.divergences.empty()) reference_.reset();
-  else if (!reference_) fail("a divergence between rows needs the reference's rows");
+  if (request_.divergences.empty())
+    reference_.reset();
+  else if (!reference_)
+    fail("a divergence between rows needs the reference's rows");
   int64_t width = policy_.hidden.size(1);
   if (reference_) {
     check_rows(*reference_, "reference");
@@ -130,11 +139,12 @@ HeadWalk::HeadWalk(Rows policy, std::optional<Rows> reference, HeadRequest reque
       fail("the policy has {} rows and the reference {}", tokens_, reference_->hidden.size(0));
     }
     if (real_vocabulary(*reference_) != vocabulary_) {
-      fail("the policy's vocabulary is {} and the reference's {}; name the common part with `vocabulary`", vocabulary_, real_vocabulary(*reference_));
+      fail("the policy's vocabulary is {} and the reference's {}; name the common part with `vocabulary`", vocabulary_,
+           real_vocabulary(*reference_));
     }
     if ((reference_->hidden.scalar_type() == at::kDouble) != (type_ == at::kDouble)) {
-      fail("the policy's rows are of type {} and the reference's of type {}", at::toString(policy_.hidden.scalar_type()),
-           at::toString(reference_->hidden.scalar_type()));
+      fail("the policy's rows are of type {} and the reference's of type {}",
+           at::toString(policy_.hidden.scalar_type()), at::toString(reference_->hidden.scalar_type()));
     }
     width = std::max(width, reference_->hidden.size(1));
   }
@@ -142,7 +152,8 @@ HeadWalk::HeadWalk(Rows policy, std::optional<Rows> reference, HeadRequest reque
   if (settings.memory < (16 << 20)) fail("the head's memory is {} bytes and must be at least 16 MiB", settings.memory);
   if (request_.labels.defined()) request_.labels = request_.labels.contiguous();
   if (request_.scores.defined()) request_.scores = request_.scores.detach().to(type_).contiguous();
-  blocking_ = choose_blocking(tokens_, vocabulary_, width, reference_ ? 2 : 1, type_ == at::kDouble ? 8 : 4, settings.memory);
+  blocking_ =
+      choose_blocking(tokens_, vocabulary_, width, reference_ ? 2 : 1, type_ == at::kDouble ? 8 : 4, settings.memory);
 }
 
 /// A block of tokens with its logits.
@@ -214,7 +225,8 @@ StatisticsOut pointers(HeadStatistics& s) {
 
 }  // namespace
 
-HeadStatistics HeadWalk::statistics(RowStates& states, std::span<const Upstream> upstreams, std::span<HeadGradients> gradients) {
+HeadStatistics HeadWalk::statistics(RowStates& states, std::span<const Upstream> upstreams,
+                                    std::span<HeadGradients> gradients) {
   const auto numbers = at::TensorOptions(at::kDouble);
   HeadStatistics s;
   if (request_.logps) s.logps = at::zeros({tokens_}, numbers);
@@ -236,26 +248,33 @@ HeadStatistics HeadWalk::statistics(RowStates& states, std::span<const Upstream>
     d.basis.assign(count, 0);
     s.divergences.push_back(at::zeros({tokens_}, numbers));
   }
-  if (type_ == at::kDouble) walk<double>(states, &s, upstreams, gradients);
-  else walk<float>(states, &s, upstreams, gradients);
+  if (type_ == at::kDouble)
+    walk<double>(states, &s, upstreams, gradients);
+  else
+    walk<float>(states, &s, upstreams, gradients);
   return s;
 }
 
 void HeadWalk::gradients(RowStates& states, const Upstream& upstream, HeadGradients& gradients) {
   const std::span<const Upstream> upstreams(&upstream, 1);
   const std::span<HeadGradients> wanted(&gradients, 1);
-  if (type_ == at::kDouble) walk<double>(states, nullptr, upstreams, wanted);
-  else walk<float>(states, nullptr, upstreams, wanted);
+  if (type_ == at::kDouble)
+    walk<double>(states, nullptr, upstreams, wanted);
+  else
+    walk<float>(states, nullptr, upstreams, wanted);
 }
 
 template <class T>
-void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams, std::span<HeadGradients> gradients) {
+void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams,
+                    std::span<HeadGradients> gradients) {
   const auto options = at::TensorOptions(type_);
   const int64_t most = std::min(blocking_.tokens, tokens_);
   // Without statistics the blocks are walked from the last, whose logits the walk before has left where they were.
   const bool begun = !statistics && policy_space_.defined();
   Tensor policy_space = begun ? std::move(policy_space_) : room({most, vocabulary_}, options);
-  Tensor reference_space = !reference_ ? Tensor() : begun ? std::move(reference_space_) : room({most, vocabulary_}, options);
+  Tensor reference_space = !reference_ ? Tensor()
+                           : begun     ? std::move(reference_space_)
+                                       : room({most, vocabulary_}, options);
   policy_space_ = reference_space_ = Tensor();
   Tensor policy_bias, reference_bias;
   RowTransforms<T> transforms{transform_of<T>(policy_, policy_bias, type_), {}};
@@ -295,7 +314,11 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
       std::vector<RowGradient<T>> wanted(upstreams.size());
       for (int64_t t = begin; t < end; ++t) {
         const int64_t token = first + t;
-        const Row<T> row{token, vocabulary_, policy + t * vocabulary_, reference ? reference + t * vocabulary_ : nullptr, scores,
+        const Row<T> row{token,
+                         vocabulary_,
+                         policy + t * vocabulary_,
+                         reference ? reference + t * vocabulary_ : nullptr,
+                         scores,
                          labels ? labels[token] : -100};
         if (statistics) {
           row_statistics(row, transforms, request_, sharing, states, out);
@@ -326,8 +349,10 @@ void HeadWalk::products(const Block& block, bool begin, std::span<HeadGradients>
       const Tensor part = logits.narrow(1, first, weight.size(0));
       if (g.hidden.defined()) {
         Tensor hidden = g.hidden.narrow(0, block.first, block.count);
-        if (first == 0) at::mm_out(hidden, part, weight);
-        else hidden.addmm_(part, weight);
+        if (first == 0)
+          at::mm_out(hidden, part, weight);
+        else
+          hidden.addmm_(part, weight);
       }
       if (!g.weight.defined()) return;
       Tensor rows = g.weight.narrow(0, first, weight.size(0));

@@ -67,14 +67,16 @@ class HeadWalk {
   void keep_last_block() { keep_last_ = true; }
 
   /// The statistics in float64, without gradient; each `upstreams[i]` also gets its gradient in `gradients[i]`.
-  HeadStatistics statistics(RowStates& states, std::span<const Upstream> upstreams = {}, std::span<HeadGradients> gradients = {});
+  HeadStatistics statistics(RowStates& states, std::span<const Upstream> upstreams = {},
+                            std::span<HeadGradients> gradients = {});
   /// The gradients alone, the blocks' logits made anew.
   void gradients(RowStates& states, const Upstream& upstream, HeadGradients& gradients);
 
  private:
   struct Block;
   template <class T>
-  void walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams, std::span<HeadGradients> gradients);
+  void walk(RowStates& states, HeadStatistics* statistics, std::span<const Upstream> upstreams,
+            std::span<HeadGradients> gradients);
   void products(const Block& block, bool begin, std::span<HeadGradients> gradients) const;
 
   Rows policy_;

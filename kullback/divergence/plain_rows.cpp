@@ -37,7 +37,8 @@ double term_value(const Term& term, const TermSums& sums) {
 }
 
 PlainRow plain_generator(Generator g) {
-  return [g = std::move(g)](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+  return [g = std::move(g)](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p,
+                            std::span<double> of_q) {
     double sum = 0;
     for (size_t i = 0; i < log_p.size(); ++i) {
       const double p = std::exp(log_p[i]), q = std::exp(log_q[i]);
@@ -65,7 +66,8 @@ PlainRow plain_generator(Generator g) {
 }
 
 PlainRow plain_renyi(double alpha, double scale) {
-  return [alpha, scale](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+  return [alpha, scale](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p,
+                        std::span<double> of_q) {
     if (alpha > 1) {
       for (size_t i = 0; i < log_p.size(); ++i) {
         if (log_q[i] == -kInfinity && log_p[i] > -kInfinity) {
@@ -87,22 +89,24 @@ PlainRow plain_renyi(double alpha, double scale) {
 }
 
 PlainRow plain_cauchy_schwarz() {
-  return [](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
-    const double cross = log_power_sum(log_p, log_q, 1, 1);
-    const double p_square = log_power_sum(log_p, log_q, 2, 0);
-    const double q_square = log_power_sum(log_p, log_q, 0, 2);
-    for (size_t i = 0; i < log_p.size(); ++i) {
-      const double share = std::isinf(cross) ? 0 : std::exp(log_p[i] + log_q[i] - cross);
-      const bool finite = !std::isinf(cross);
-      if (!of_p.empty()) of_p[i] = finite ? 2 * (std::exp(2 * log_p[i] - p_square) - share) : 0;
-      if (!of_q.empty()) of_q[i] = finite ? 2 * (std::exp(2 * log_q[i] - q_square) - share) : 0;
-    }
-    return std::max(0.0, p_square + q_square - 2 * cross);
-  };
+  return
+      [](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+        const double cross = log_power_sum(log_p, log_q, 1, 1);
+        const double p_square = log_power_sum(log_p, log_q, 2, 0);
+        const double q_square = log_power_sum(log_p, log_q, 0, 2);
+        for (size_t i = 0; i < log_p.size(); ++i) {
+          const double share = std::isinf(cross) ? 0 : std::exp(log_p[i] + log_q[i] - cross);
+          const bool finite = !std::isinf(cross);
+          if (!of_p.empty()) of_p[i] = finite ? 2 * (std::exp(2 * log_p[i] - p_square) - share) : 0;
+          if (!of_q.empty()) of_q[i] = finite ? 2 * (std::exp(2 * log_q[i] - q_square) - share) : 0;
+        }
+        return std::max(0.0, p_square + q_square - 2 * cross);
+      };
 }
 
 PlainRow plain_density_power(double b) {
-  return [b](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+  return [b](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p,
+             std::span<double> of_q) {
     double sum = 0;
     for (size_t i = 0; i < log_p.size(); ++i) {
       const double pp = std::exp((1 + b) * log_p[i]), qq = std::exp((1 + b) * log_q[i]);
@@ -116,7 +120,8 @@ PlainRow plain_density_power(double b) {
 }
 
 PlainRow plain_gamma(double g) {
-  return [g](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+  return [g](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p,
+             std::span<double> of_q) {
     const double pp = log_power_sum(log_p, log_q, 1 + g, 0);
     const double qq = log_power_sum(log_p, log_q, 0, 1 + g);
     const double pq = log_power_sum(log_p, log_q, 1, g);
@@ -131,7 +136,8 @@ PlainRow plain_gamma(double g) {
 }
 
 PlainRow plain_bregman(Potential phi) {
-  return [phi = std::move(phi)](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+  return [phi = std::move(phi)](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p,
+                                std::span<double> of_q) {
     double sum = 0;
     for (size_t i = 0; i < log_p.size(); ++i) {
       const double p = std::exp(log_p[i]), q = std::exp(log_q[i]);
@@ -149,27 +155,29 @@ PlainRow plain_bregman(Potential phi) {
 }
 
 PlainRow plain_itakura_saito() {
-  return [](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
-    double sum = 0;
-    for (size_t i = 0; i < log_p.size(); ++i) {
-      // In logarithms: neither law need be held by a float64.
-      const bool neither = log_p[i] == -kInfinity && log_q[i] == -kInfinity;
-      const double x = neither ? 0 : log_p[i] - log_q[i];
-      sum += std::isinf(x) ? kInfinity : std::expm1(x) - x;
-      const double slope = std::isinf(x) ? 0 : std::expm1(x);
-      if (!of_p.empty()) of_p[i] = slope;
-      if (!of_q.empty()) of_q[i] = -slope;
-    }
-    return std::isnan(sum) ? sum : std::max(0.0, sum);
-  };
+  return
+      [](std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+        double sum = 0;
+        for (size_t i = 0; i < log_p.size(); ++i) {
+          // In logarithms: neither law need be held by a float64.
+          const bool neither = log_p[i] == -kInfinity && log_q[i] == -kInfinity;
+          const double x = neither ? 0 : log_p[i] - log_q[i];
+          sum += std::isinf(x) ? kInfinity : std::expm1(x) - x;
+          const double slope = std::isinf(x) ? 0 : std::expm1(x);
+          if (!of_p.empty()) of_p[i] = slope;
+          if (!of_q.empty()) of_q[i] = -slope;
+        }
+        return std::isnan(sum) ? sum : std::max(0.0, sum);
+      };
 }
 
 PlainRow plain_line(std::vector<double> positions) {
   std::vector<size_t> order(positions.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t i) { return positions[i]; });
-  return [positions = std::move(positions), order = std::move(order)](
-             std::span<const double> log_p, std::span<const double> log_q, std::span<double> of_p, std::span<double> of_q) {
+  return [positions = std::move(positions), order = std::move(order)](std::span<const double> log_p,
+                                                                      std::span<const double> log_q,
+                                                                      std::span<double> of_p, std::span<double> of_q) {
     const size_t size = log_p.size();
     if (!positions.empty() && positions.size() != size) {
       fail("wasserstein-1: {} positions for laws of {} outcomes", positions.size(), size);

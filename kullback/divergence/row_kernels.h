@@ -56,9 +56,9 @@ const LawKernels<T>& law_kernels();
 struct Term {
   enum class Kind { kl, symmetric, js, skew_kl, skew_reverse_kl, total_variation, hellinger, le_cam, alpha };
   Kind kind = Kind::kl;
-  double first = 0;   // symmetric: weight of KL(p||q); js: weight of p; skew, alpha: alpha
-  double second = 0;  // symmetric: weight of KL(q||p)
-  double scale = 1;   // what value and gradient are multiplied by
+  double first = 0;              // symmetric: weight of KL(p||q); js: weight of p; skew, alpha: alpha
+  double second = 0;             // symmetric: weight of KL(q||p)
+  double scale = 1;              // what value and gradient are multiplied by
   double at_zero = 0;            // h(0), before `scale`
   double slope_at_infinity = 0;  // lim h(u) / u, before `scale`
 };

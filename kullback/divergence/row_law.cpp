@@ -129,8 +129,11 @@ Sums SumRange(const T* row, const T* scores, int64_t first, int64_t last, T max)
 
 template <class T>
 Sums SumRange(const T* row, const T* scores, int64_t first, int64_t last, T max, bool entropy) {
-  if (scores) return entropy ? SumRange<true, true>(row, scores, first, last, max) : SumRange<false, true>(row, scores, first, last, max);
-  return entropy ? SumRange<true, false>(row, scores, first, last, max) : SumRange<false, false>(row, scores, first, last, max);
+  if (scores)
+    return entropy ? SumRange<true, true>(row, scores, first, last, max)
+                   : SumRange<false, true>(row, scores, first, last, max);
+  return entropy ? SumRange<true, false>(row, scores, first, last, max)
+                 : SumRange<false, false>(row, scores, first, last, max);
 }
 
 template <class T>
@@ -166,7 +169,8 @@ RowSummary SummariseRow(T* row, int64_t size, const Transform<T>& transform, boo
     total.weighted_score += sums.weighted_score;
   }
   RowSummary summary;
-  summary.normaliser = {max, total.weights, std::log(total.weights), smallest == -std::numeric_limits<double>::infinity()};
+  summary.normaliser = {max, total.weights, std::log(total.weights),
+                        smallest == -std::numeric_limits<double>::infinity()};
   if (total.weights == 0) {  // -inf alone
     const double nan = std::numeric_limits<double>::quiet_NaN();
     return {{max, nan, 0, true}, nan, nan};
@@ -177,8 +181,8 @@ RowSummary SummariseRow(T* row, int64_t size, const Transform<T>& transform, boo
 }
 
 template <class T>
-void GradientOfLaw(const T* row, const Normaliser& normaliser, const T* scores, int64_t first, int64_t last, double constant,
-                   double of_logp, double of_score, T* out) {
+void GradientOfLaw(const T* row, const Normaliser& normaliser, const T* scores, int64_t first, int64_t last,
+                   double constant, double of_logp, double of_score, T* out) {
   const hn::ScalableTag<T> d;
   const auto max = Constant(d, normaliser.max);
   const auto scale = Constant(d, 1 / normaliser.sum);

@@ -88,15 +88,18 @@ template <class T>
 struct Target {
   double weight = 0, constant = 0;
   bool add = false;
-  T* out = nullptr;   // the gradient, or the kept G; belongs to the first token walked
-  T* law = nullptr;   // the kept q
+  T* out = nullptr;  // the gradient, or the kept G; belongs to the first token walked
+  T* law = nullptr;  // the kept q
 
-  Target At(int64_t offset) const { return {weight, constant, add, out ? out + offset : nullptr, law ? law + offset : nullptr}; }
+  Target At(int64_t offset) const {
+    return {weight, constant, add, out ? out + offset : nullptr, law ? law + offset : nullptr};
+  }
 };
 
 /// Walks a chunk of both rows; `careful` when either row holds a -inf.
 template <Kind kind, bool careful, Output output, class T>
-void WalkRange(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, const Target<T>& target, TermSums& sums) {
+void WalkRange(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, const Target<T>& target,
+               TermSums& sums) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(hn::ScalableTag<T>())>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -139,8 +142,10 @@ TermSums Walk(const Term& term, const RowPair<T>& rows, int64_t first, int64_t l
   const bool careful = rows.of_policy.zeros || rows.of_reference.zeros;
   for (int64_t from = first; from < last; from += kChunk) {
     const int64_t to = std::min(from + kChunk, last);
-    if (careful) WalkRange<kind, true, output>(term, rows, from, to, target.At(from - first), sums);
-    else WalkRange<kind, false, output>(term, rows, from, to, target.At(from - first), sums);
+    if (careful)
+      WalkRange<kind, true, output>(term, rows, from, to, target.At(from - first), sums);
+    else
+      WalkRange<kind, false, output>(term, rows, from, to, target.At(from - first), sums);
   }
   return sums;
 }
@@ -184,7 +189,8 @@ TermSums KeepTerm(const Term& term, const RowPair<T>& rows, int64_t first, int64
 }
 
 template <class T>
-TermSums GradientOfTerm(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, double weight, double constant, bool add, T* out) {
+TermSums GradientOfTerm(const Term& term, const RowPair<T>& rows, int64_t first, int64_t last, double weight,
+                        double constant, bool add, T* out) {
   return WalkKind<Output::gradient, T>(term, rows, first, last, {weight, constant, add, out, nullptr});
 }
 

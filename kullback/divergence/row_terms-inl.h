@@ -71,10 +71,10 @@ template <class D>
 struct Ratio {
   using V = hn::Vec<D>;
   hn::Mask<D> reference_larger;
-  V larger;             // max(p, q)
-  V exponent;           // -|ln p - ln q|
-  V shifted;            // z - max of the larger one's row
-  V scale;              // 1 / sum of that row
+  V larger;    // max(p, q)
+  V exponent;  // -|ln p - ln q|
+  V shifted;   // z - max of the larger one's row
+  V scale;     // 1 / sum of that row
 
   HWY_INLINE Ratio(D d, const Scales<D>& s, const Tokens<D>& t)
       : reference_larger(hn::Ge(t.log_ratio, hn::Zero(d))),
@@ -94,7 +94,8 @@ struct Parameters {
 
 /// q, value = q h(u) and basis = G of TermKernels::gradient, for one vector of tokens that both laws hold.
 template <Kind kind, class D, class V = hn::Vec<D>>
-HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameters, const Tokens<D>& t, V& value, V& basis, V& q) {
+HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameters, const Tokens<D>& t, V& value,
+                         V& basis, V& q) {
   using hn::Add, hn::IfThenElse, hn::Mul, hn::MulAdd, hn::Neg, hn::NegMulAdd, hn::Sub;
   const V one = Constant(d, 1);
 
@@ -163,11 +164,11 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     const V w = kind == Kind::skew_reverse_kl ? Sub(one, parameters.first) : parameters.first;
     const V v = Sub(one, w);
     const V part = Mul(IfThenElse(r.reference_larger, v, w), difference);  // m / max(p, q) - 1
-    const V log_mixture = hn::Log1p(d, part);                             // ln m - ln max(p, q)
+    const V log_mixture = hn::Log1p(d, part);                              // ln m - ln max(p, q)
     q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
     const V p = Mul(r.larger, IfThenElse(r.reference_larger, one, ratio));
-    const V of_p = Sub(hn::Min(t.log_ratio, hn::Zero(d)), log_mixture);       // ln p - ln m
-    const V of_q = Sub(Neg(hn::Max(t.log_ratio, hn::Zero(d))), log_mixture);  // ln q - ln m
+    const V of_p = Sub(hn::Min(t.log_ratio, hn::Zero(d)), log_mixture);                       // ln p - ln m
+    const V of_q = Sub(Neg(hn::Max(t.log_ratio, hn::Zero(d))), log_mixture);                  // ln q - ln m
     const V signed_difference = IfThenElse(r.reference_larger, Neg(difference), difference);  // (p - q) / max(p, q)
     const V gap = hn::Div(signed_difference, Add(one, part));                                 // (p - q) / m
     if constexpr (kind == Kind::js) {

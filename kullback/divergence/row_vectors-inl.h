@@ -30,9 +30,9 @@ HWY_INLINE hn::Vec<D> Constant(D d, double value) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V ExpMinusOneNearZero(D d, V x) {
   constexpr int terms = sizeof(hn::TFromD<D>) == 4 ? 7 : 13;
-  constexpr double inverse_factorial[14] = {1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
-                                            1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800,
-                                            1.0 / 479001600, 1.0 / 6227020800.0};
+  constexpr double inverse_factorial[14] = {
+      1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,
+      1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0};
   V sum = Constant(d, inverse_factorial[terms]);
   for (int i = terms - 1; i >= 1; --i) sum = hn::MulAdd(sum, x, Constant(d, inverse_factorial[i]));
   return hn::Mul(sum, x);

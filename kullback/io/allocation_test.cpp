@@ -27,8 +27,12 @@ void* allocate(std::size_t size) {
 
 void* operator new(std::size_t size) { return allocate(size); }
 void* operator new[](std::size_t size) { return allocate(size); }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return std::malloc(std::max<std::size_t>(size, 1)); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return std::malloc(std::max<std::size_t>(size, 1)); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return std::malloc(std::max<std::size_t>(size, 1));
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return std::malloc(std::max<std::size_t>(size, 1));
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }

@@ -28,7 +28,8 @@ using ::testing::StartsWith;
 class Files : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / (std::string("kullback_files_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::path(testing::TempDir()) /
+              (std::string("kullback_files_") + testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -70,7 +71,8 @@ TEST_F(Files, LeavesWhatWasThereWhenWritingFails) {
   }
   EXPECT_EQ(read_text(folder_ / "a"), "old");
   EXPECT_EQ(entries(), 1u);
-  EXPECT_THAT(refusal([&] { write_file(folder_ / "none" / "a", "x"); }), AllOf(HasSubstr("none/a: cannot be written"), HasSubstr("No such file")));
+  EXPECT_THAT(refusal([&] { write_file(folder_ / "none" / "a", "x"); }),
+              AllOf(HasSubstr("none/a: cannot be written"), HasSubstr("No such file")));
   EXPECT_THAT(refusal([&] { write_file(folder_, "x"); }), HasSubstr("is a directory"));
 }
 
@@ -93,7 +95,10 @@ TEST_F(Files, SaysThatADeviceIsFull) {
   if (!fs::exists("/dev/full")) GTEST_SKIP();
   // Rows of a log go straight to the file.
   JsonlWriter writer("/dev/full");
-  EXPECT_THAT(refusal([&] { writer.append({{"loss", 1.0}}); }), HasSubstr("/dev/full: cannot be written: No space left on device"));
+  EXPECT_THAT(refusal([&] {
+                writer.append({{"loss", 1.0}});
+              }),
+              HasSubstr("/dev/full: cannot be written: No space left on device"));
 }
 
 TEST_F(Files, ReadsOnlyFiles) {
@@ -111,7 +116,8 @@ TEST_F(Files, MapsFiles) {
   EXPECT_THAT(refusal([&] { MappedFile::open(folder_); }), HasSubstr("is a directory"));
   EXPECT_THAT(refusal([&] { MappedFile::open(folder_ / "none"); }), HasSubstr("no such file"));
   mkfifo((folder_ / "pipe").c_str(), 0600);
-  EXPECT_THAT(refusal([&] { MappedFile::open(folder_ / "pipe"); }), HasSubstr("is not a regular file")) << "and does not wait for a writer";
+  EXPECT_THAT(refusal([&] { MappedFile::open(folder_ / "pipe"); }), HasSubstr("is not a regular file"))
+      << "and does not wait for a writer";
 }
 
 TEST_F(Files, MakesFoldersInOneStep) {
@@ -149,8 +155,10 @@ TEST_F(Files, FindsTheCacheFolder) {
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   };
   const auto put = [](const char* name, const std::optional<std::string>& value) {
-    if (value) setenv(name, value->c_str(), 1);
-    else unsetenv(name);
+    if (value)
+      setenv(name, value->c_str(), 1);
+    else
+      unsetenv(name);
   };
   const auto own = keep("KULLBACK_CACHE"), xdg = keep("XDG_CACHE_HOME"), home = keep("HOME");
   put("KULLBACK_CACHE", "/a");
@@ -172,7 +180,8 @@ TEST_F(Files, FindsTheCacheFolder) {
 TEST(Sha256, EqualsTheStandardsExamples) {
   EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"), "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(sha256_hex(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
@@ -195,13 +204,15 @@ TEST_F(Jsonl, NamesTheLineAtFault) {
     write_file(folder_ / "a", text);
     return refusal([&] { read_jsonl(folder_ / "a", [](std::int64_t, const Json&) {}); });
   };
-  EXPECT_THAT(message("{\"a\":1}\n{\"a\":}\n"), AllOf(HasSubstr("/a: line 2, column 6: not JSON: "), HasSubstr("unexpected '}'")));
+  EXPECT_THAT(message("{\"a\":1}\n{\"a\":}\n"),
+              AllOf(HasSubstr("/a: line 2, column 6: not JSON: "), HasSubstr("unexpected '}'")));
   EXPECT_THAT(message("{\"a\":1\n"), HasSubstr("line 1, column 7: not JSON"));
   EXPECT_THAT(message("{}\n\n[1]\n"), HasSubstr("line 3: not a JSON object but of type array"));
   EXPECT_THAT(message("{\"a\":\"\xff\"}\n"), HasSubstr("line 1, column 7: not JSON"));
   EXPECT_THAT(message("{\"a\":1e999}\n"), HasSubstr("line 1: not JSON"));
   EXPECT_THAT(message("{} {}\n"), HasSubstr("line 1, column 4"));
-  EXPECT_THAT(refusal([&] { read_jsonl(folder_ / "none", [](std::int64_t, const Json&) {}); }), HasSubstr("none: no such file"));
+  EXPECT_THAT(refusal([&] { read_jsonl(folder_ / "none", [](std::int64_t, const Json&) {}); }),
+              HasSubstr("none: no such file"));
   EXPECT_THAT(refusal([&] { read_jsonl(folder_, [](std::int64_t, const Json&) {}); }), HasSubstr("is a directory"));
 }
 
@@ -215,7 +226,8 @@ TEST_F(Jsonl, AppendsRows) {
   for (int i = 0; i < 2; ++i) {
     JsonlWriter writer(folder_ / "a");
     writer.append({{"step", i}, {"text", "\xff"}});
-    EXPECT_THAT(read_text(folder_ / "a"), HasSubstr("{\"step\":" + std::to_string(i))) << "there before the writer is closed";
+    EXPECT_THAT(read_text(folder_ / "a"), HasSubstr("{\"step\":" + std::to_string(i)))
+        << "there before the writer is closed";
   }
   std::int64_t rows = 0;
   read_jsonl(folder_ / "a", [&](std::int64_t, const Json& row) { EXPECT_EQ(row["step"], rows++); });

@@ -28,8 +28,8 @@ enum class GgmlType : std::uint32_t {
 
 struct GgmlLayout {
   GgmlType type;
-  std::string_view name;    ///< as other tools print it: "Q4_1"
-  std::int64_t block;       ///< numbers in a block
+  std::string_view name;  ///< as other tools print it: "Q4_1"
+  std::int64_t block;     ///< numbers in a block
   std::int64_t block_bytes;
 };
 

@@ -205,7 +205,8 @@ class GgufParser {
 
   std::span<const std::byte> take(std::uint64_t count, std::string_view what) {
     if (count > left()) {
-      fail("{}: cut short or damaged: {} at byte {} needs {} bytes, and {} are left", file_.name_, what, at_, count, left());
+      fail("{}: cut short or damaged: {} at byte {} needs {} bytes, and {} are left", file_.name_, what, at_, count,
+           left());
     }
     at_ += count;
     return bytes_.subspan(at_ - count, count);
@@ -276,7 +277,8 @@ class GgufParser {
     if (value.type == GgufType::array) fail("{}: {} is an array of arrays, which is not read", file_.name_, what);
     const std::size_t least = value.type == GgufType::string ? 8 : width_of(value.type);
     if (value.count > left() / least) {
-      fail("{}: cut short or damaged: {} claims {} elements, and {} bytes are left", file_.name_, what, value.count, left());
+      fail("{}: cut short or damaged: {} claims {} elements, and {} bytes are left", file_.name_, what, value.count,
+           left());
     }
     if (value.type != GgufType::string) {
       value.bytes = take(value.count * least, what);
@@ -321,13 +323,14 @@ class GgufParser {
     const auto type = ggml_type(number);
     if (!type) {
       const std::string_view known = ggml_type_name(number);
-      fail("{}: {} has type {}{}, which is not read", file_.name_, what, number, known.empty() ? "" : fmt::format(" ({})", known));
+      fail("{}: {} has type {}{}, which is not read", file_.name_, what, number,
+           known.empty() ? "" : fmt::format(" ({})", known));
     }
     tensor.type = *type;
     const GgmlLayout& layout = layout_of(*type);
     if (tensor.shape.back() % layout.block != 0) {
-      fail("{}: rows of {} have {} numbers, which are not whole {} blocks of {}", file_.name_, what, tensor.shape.back(),
-           layout.name, layout.block);
+      fail("{}: rows of {} have {} numbers, which are not whole {} blocks of {}", file_.name_, what,
+           tensor.shape.back(), layout.name, layout.block);
     }
     offsets_.push_back(take_number<std::uint64_t>(what));
     file_.tensors_.push_back(std::move(tensor));
@@ -352,12 +355,12 @@ class GgufParser {
       const GgmlLayout& layout = layout_of(tensor.type);
       const auto size = static_cast<std::uint64_t>(tensor.elements / layout.block * layout.block_bytes);
       if (offsets_[i] % align != 0) {
-        fail("{}: tensor {} begins at offset {}, not a multiple of the alignment {}", file_.name_, in_quotes(tensor.name),
-             offsets_[i], align);
+        fail("{}: tensor {} begins at offset {}, not a multiple of the alignment {}", file_.name_,
+             in_quotes(tensor.name), offsets_[i], align);
       }
       if (offsets_[i] > data.size() || size > data.size() - offsets_[i]) {
-        fail("{}: cut short or damaged: tensor {} needs {} bytes at offset {} of the data, which has {} bytes", file_.name_,
-             in_quotes(tensor.name), size, offsets_[i], data.size());
+        fail("{}: cut short or damaged: tensor {} needs {} bytes at offset {} of the data, which has {} bytes",
+             file_.name_, in_quotes(tensor.name), size, offsets_[i], data.size());
       }
       tensor.bytes = data.subspan(offsets_[i], size);
       order.emplace_back(offsets_[i], i);
@@ -366,7 +369,8 @@ class GgufParser {
     for (std::size_t i = 1; i < order.size(); ++i) {
       const GgufTensor& before = file_.tensors_[order[i - 1].second];
       if (order[i - 1].first + before.bytes.size() > order[i].first) {
-        fail("{}: tensors {} and {} overlap", file_.name_, in_quotes(before.name), in_quotes(file_.tensors_[order[i].second].name));
+        fail("{}: tensors {} and {} overlap", file_.name_, in_quotes(before.name),
+             in_quotes(file_.tensors_[order[i].second].name));
       }
     }
   }

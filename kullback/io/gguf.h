@@ -17,15 +17,27 @@ namespace kullback {
 
 /// Types of GGUF metadata; the values are those in the file.
 enum class GgufType : std::uint32_t {
-  u8 = 0, i8 = 1, u16 = 2, i16 = 3, u32 = 4, i32 = 5, f32 = 6, boolean = 7, string = 8, array = 9, u64 = 10, i64 = 11, f64 = 12
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12
 };
 
 /// One value of the metadata, still as it stands in the file (checked to lie inside it).
 struct GgufValue {
-  GgufType type;                      ///< of the value; array: of its elements
+  GgufType type;  ///< of the value; array: of its elements
   bool is_array = false;
-  std::uint64_t count = 1;            ///< elements of an array
-  std::span<const std::byte> bytes;   ///< a string without its length; an array's elements one after another
+  std::uint64_t count = 1;           ///< elements of an array
+  std::span<const std::byte> bytes;  ///< a string without its length; an array's elements one after another
 };
 
 /// Keys and values of a GGUF file. Getters without a fallback throw an Error that names the file and the key if it is missing;
@@ -65,7 +77,7 @@ class GgufMetadata {
 
 struct GgufTensor {
   std::string name;
-  std::vector<std::int64_t> shape;   ///< outermost first (row-major): GGUF's own order reversed
+  std::vector<std::int64_t> shape;  ///< outermost first (row-major): GGUF's own order reversed
   GgmlType type;
   std::int64_t elements;             ///< product of the shape
   std::span<const std::byte> bytes;  ///< in the mapped file

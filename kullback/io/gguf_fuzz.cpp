@@ -20,8 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (!value.is_array && value.type == GgufType::string) file.metadata().string(key);
       if (!value.is_array && value.type == GgufType::boolean) file.metadata().boolean(key);
       if (value.type == GgufType::string || value.type == GgufType::boolean) continue;
-      if (value.is_array) file.metadata().numbers(key);
-      else file.metadata().number(key);
+      if (value.is_array)
+        file.metadata().numbers(key);
+      else
+        file.metadata().number(key);
     }
   } catch (const Error&) {
   }

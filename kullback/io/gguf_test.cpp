@@ -170,24 +170,31 @@ TEST(Gguf, GettersSayWhatIsWrong) {
   EXPECT_EQ(m.number("a.big"), 0x1p63);
   EXPECT_EQ(m.string("absent", "x"), "x");
   EXPECT_EQ(m.integer("absent", 7), 7);
-  EXPECT_THAT(message([&] { m.integer("a.flag", 7); }), HasSubstr("is not a whole number")) << "a fallback is for what is absent";
+  EXPECT_THAT(message([&] { m.integer("a.flag", 7); }), HasSubstr("is not a whole number"))
+      << "a fallback is for what is absent";
 }
 
 // reports.md, kind 7: every lie gets a message that names it.
 TEST(Gguf, RefusesSizesThatWrapAround) {
   constexpr std::uint64_t wraps = (std::uint64_t{1} << 42) + 1;  // times 2^22 numbers wraps a 64-bit count of bytes
   EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {wraps, std::uint64_t{1} << 22}, 0, 0).data(64)),
-              AllOf(HasSubstr("f.gguf: dimension 0 of tensor 't' is 4398046511105"), HasSubstr("more than the file could hold")));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {32, wraps}, 0, 0).data(64)), HasSubstr("dimension 1 of tensor 't'"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {~std::uint64_t{0}}, 0, 0).data(64)), HasSubstr("more than the file could hold"));
+              AllOf(HasSubstr("f.gguf: dimension 0 of tensor 't' is 4398046511105"),
+                    HasSubstr("more than the file could hold")));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {32, wraps}, 0, 0).data(64)),
+              HasSubstr("dimension 1 of tensor 't'"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {~std::uint64_t{0}}, 0, 0).data(64)),
+              HasSubstr("more than the file could hold"));
 }
 
 TEST(Gguf, RefusesDimensionsThatThereCannotBe) {
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4, 0}, 0, 0).data(64)), HasSubstr("dimension 1 of tensor 't' is zero"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, 0).data(64)), HasSubstr("tensor 't' has 9 dimensions"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4, 0}, 0, 0).data(64)),
+              HasSubstr("dimension 1 of tensor 't' is zero"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {1, 1, 1, 1, 1, 1, 1, 1, 1}, 0, 0).data(64)),
+              HasSubstr("tensor 't' has 9 dimensions"));
   EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {}, 0, 0).data(64)), HasSubstr("tensor 't' has 0 dimensions"));
   EXPECT_THAT(refusal(Raw().head(1, 0).string("t").u32(0xffffffff).data(64)), HasSubstr("4294967295 dimensions"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {33}, 8, 0).data(64)), HasSubstr("rows of tensor 't' have 33 numbers, which are not whole Q8_0 blocks of 32"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {33}, 8, 0).data(64)),
+              HasSubstr("rows of tensor 't' have 33 numbers, which are not whole Q8_0 blocks of 32"));
 }
 
 TEST(Gguf, RefusesAlignmentsThatAreNone) {
@@ -196,46 +203,65 @@ TEST(Gguf, RefusesAlignmentsThatAreNone) {
   };
   EXPECT_EQ(with(32), "");
   EXPECT_EQ(with(8), "");
-  for (const std::uint32_t bad : {0u, 3u, 33u, 0xffffffffu}) EXPECT_THAT(with(bad), HasSubstr("must be a power of two")) << bad;
+  for (const std::uint32_t bad : {0u, 3u, 33u, 0xffffffffu})
+    EXPECT_THAT(with(bad), HasSubstr("must be a power of two")) << bad;
   EXPECT_THAT(with(1u << 31), HasSubstr("cut short or damaged: tensor 't'")) << "the data would begin beyond the end";
-  EXPECT_THAT(refusal(Raw().head(0, 1).string("general.alignment").u32(6).put(32.0f)), HasSubstr("is not a whole number"));
+  EXPECT_THAT(refusal(Raw().head(0, 1).string("general.alignment").u32(6).put(32.0f)),
+              HasSubstr("is not a whole number"));
 }
 
 TEST(Gguf, RefusesLengthsBeyondTheEnd) {
-  EXPECT_THAT(refusal(Raw().head(0, 1).u64(1000).text("key").data(64)), AllOf(HasSubstr("metadata key 0"), HasSubstr("cut short or damaged")));
+  EXPECT_THAT(refusal(Raw().head(0, 1).u64(1000).text("key").data(64)),
+              AllOf(HasSubstr("metadata key 0"), HasSubstr("cut short or damaged")));
   EXPECT_THAT(refusal(Raw().head(0, 1).u64(~std::uint64_t{0}).data(64)), HasSubstr("metadata key 0"));
-  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(8).u64(std::uint64_t{1} << 60).text("x")), HasSubstr("metadata key 'k' at byte"));
-  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(4).u64(std::uint64_t{1} << 60)), HasSubstr("metadata key 'k' claims 1152921504606846976 elements"));
-  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(4).u64((std::uint64_t{1} << 62) + 1).data(64)), HasSubstr("claims")) << "times 4 would wrap";
-  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(8).u64(2).string("ok").u64(99)), HasSubstr("metadata key 'k' at byte"));
+  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(8).u64(std::uint64_t{1} << 60).text("x")),
+              HasSubstr("metadata key 'k' at byte"));
+  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(4).u64(std::uint64_t{1} << 60)),
+              HasSubstr("metadata key 'k' claims 1152921504606846976 elements"));
+  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(4).u64((std::uint64_t{1} << 62) + 1).data(64)),
+              HasSubstr("claims"))
+      << "times 4 would wrap";
+  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(8).u64(2).string("ok").u64(99)),
+              HasSubstr("metadata key 'k' at byte"));
 }
 
 TEST(Gguf, RefusesCountsThatTheFileCannotHold) {
   const std::uint64_t huge = std::uint64_t{1} << 60;
-  EXPECT_THAT(refusal(Raw().head(0, huge).data(64)), HasSubstr("claims 1152921504606846976 metadata keys, more than its"));
+  EXPECT_THAT(refusal(Raw().head(0, huge).data(64)),
+              HasSubstr("claims 1152921504606846976 metadata keys, more than its"));
   EXPECT_THAT(refusal(Raw().head(huge, 0).data(64)), HasSubstr("claims 1152921504606846976 tensors"));
 }
 
 TEST(Gguf, RefusesOffsetsThatLeadNowhere) {
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4}, 0, 4096).data(64)), HasSubstr("tensor 't' needs 16 bytes at offset 4096"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4}, 0, ~std::uint64_t{31}).data(64)), HasSubstr("cut short or damaged"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4}, 0, 4).data(64)), HasSubstr("offset 4, not a multiple of the alignment 32"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {32}, 0, 0).data(64)), HasSubstr("needs 128 bytes at offset 0 of the data, which has 64 bytes"));
-  EXPECT_THAT(refusal(Raw().head(2, 0).tensor("t", {16}, 0, 0).tensor("u", {4}, 0, 32).data(128)), HasSubstr("tensors 't' and 'u' overlap"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4}, 0, 4096).data(64)),
+              HasSubstr("tensor 't' needs 16 bytes at offset 4096"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4}, 0, ~std::uint64_t{31}).data(64)),
+              HasSubstr("cut short or damaged"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {4}, 0, 4).data(64)),
+              HasSubstr("offset 4, not a multiple of the alignment 32"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {32}, 0, 0).data(64)),
+              HasSubstr("needs 128 bytes at offset 0 of the data, which has 64 bytes"));
+  EXPECT_THAT(refusal(Raw().head(2, 0).tensor("t", {16}, 0, 0).tensor("u", {4}, 0, 32).data(128)),
+              HasSubstr("tensors 't' and 'u' overlap"));
   EXPECT_THAT(refusal(Raw().head(2, 0).tensor("t", {4}, 0, 0).tensor("u", {4}, 0, 0).data(128)), HasSubstr("overlap"));
 }
 
 TEST(Gguf, RefusesNamesThatRepeatOrAreMissing) {
-  EXPECT_THAT(refusal(Raw().head(2, 0).tensor("t", {4}, 0, 0).tensor("t", {4}, 0, 32).data(128)), HasSubstr("tensor 't' appears twice"));
-  EXPECT_THAT(refusal(Raw().head(0, 2).string("k").u32(7).text("\1").string("k").u32(7).text("\1")), HasSubstr("metadata key 'k' appears twice"));
+  EXPECT_THAT(refusal(Raw().head(2, 0).tensor("t", {4}, 0, 0).tensor("t", {4}, 0, 32).data(128)),
+              HasSubstr("tensor 't' appears twice"));
+  EXPECT_THAT(refusal(Raw().head(0, 2).string("k").u32(7).text("\1").string("k").u32(7).text("\1")),
+              HasSubstr("metadata key 'k' appears twice"));
   EXPECT_THAT(refusal(Raw().head(1, 0).tensor("", {4}, 0, 0).data(128)), HasSubstr("tensor 0 has no name"));
   EXPECT_THAT(refusal(Raw().head(0, 1).string("").u32(7).text("\1")), HasSubstr("metadata key 0 is empty"));
 }
 
 TEST(Gguf, RefusesTypesThatItDoesNotKnow) {
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {256}, 16, 0).data(128)), HasSubstr("tensor 't' has type 16 (IQ2_XXS), which is not read"));
-  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {256}, 777, 0).data(128)), HasSubstr("tensor 't' has type 777, which is not read"));
-  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(13).u64(0)), HasSubstr("metadata key 'k' has the unknown type 13"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {256}, 16, 0).data(128)),
+              HasSubstr("tensor 't' has type 16 (IQ2_XXS), which is not read"));
+  EXPECT_THAT(refusal(Raw().head(1, 0).tensor("t", {256}, 777, 0).data(128)),
+              HasSubstr("tensor 't' has type 777, which is not read"));
+  EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(13).u64(0)),
+              HasSubstr("metadata key 'k' has the unknown type 13"));
   EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(99).u64(0)), HasSubstr("unknown type 99"));
   EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(9).u32(9).u64(1).data(64)), HasSubstr("array of arrays"));
   EXPECT_THAT(refusal(Raw().head(0, 1).string("k").u32(7).text("\2")), HasSubstr("neither true nor false"));
@@ -250,7 +276,8 @@ TEST(Gguf, RefusesOtherFiles) {
 }
 
 TEST(Gguf, PrintsNamesFitToRead) {
-  const std::string message = refusal(Raw().head(1, 0).tensor(std::string("a\x1b[31m\n", 7) + std::string(500, 'x'), {4, 0}, 0, 0).data(64));
+  const std::string message =
+      refusal(Raw().head(1, 0).tensor(std::string("a\x1b[31m\n", 7) + std::string(500, 'x'), {4, 0}, 0, 0).data(64));
   EXPECT_THAT(message, HasSubstr("'a\\x1b[31m\\x0axxx"));
   EXPECT_LT(message.size(), 200u);
 }
@@ -260,7 +287,8 @@ TEST(Gguf, RefusesEveryBeginningOfAFile) {
   EXPECT_EQ(refusal(whole), "");
   const GgufFile file = GgufFile::parse(whole, "f.gguf");
   const std::byte* end_of_data = nullptr;
-  for (const GgufTensor& tensor : file.tensors()) end_of_data = std::max(end_of_data, tensor.bytes.data() + tensor.bytes.size());
+  for (const GgufTensor& tensor : file.tensors())
+    end_of_data = std::max(end_of_data, tensor.bytes.data() + tensor.bytes.size());
   const auto needed = static_cast<std::size_t>(end_of_data - whole.data());
   for (std::size_t length = 0; length < needed; ++length) {
     // A copy of its own, so that a sanitizer sees a read past the end.
@@ -272,8 +300,23 @@ TEST(Gguf, RefusesEveryBeginningOfAFile) {
 TEST(Gguf, WithstandsMutation) {
   const Buffer whole = small_file();
   std::mt19937_64 random(42);
-  const std::uint64_t interesting[] = {0, 1, 2, 7, 8, 9, 0x7f, 0xff, 0xffff, 0x7fffffff, 0xffffffff, std::uint64_t{1} << 42, (std::uint64_t{1} << 42) + 1,
-                                       std::uint64_t{1} << 60, ~std::uint64_t{0}, ~std::uint64_t{31}, std::uint64_t{1} << 63};
+  const std::uint64_t interesting[] = {0,
+                                       1,
+                                       2,
+                                       7,
+                                       8,
+                                       9,
+                                       0x7f,
+                                       0xff,
+                                       0xffff,
+                                       0x7fffffff,
+                                       0xffffffff,
+                                       std::uint64_t{1} << 42,
+                                       (std::uint64_t{1} << 42) + 1,
+                                       std::uint64_t{1} << 60,
+                                       ~std::uint64_t{0},
+                                       ~std::uint64_t{31},
+                                       std::uint64_t{1} << 63};
   std::size_t accepted = 0;
   for (int round = 0; round < 20000; ++round) {
     Buffer bytes = whole;

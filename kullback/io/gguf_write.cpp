@@ -39,7 +39,8 @@ std::size_t bytes_of_tensor(const GgufTensor& tensor) {
 }
 
 void check_bytes(const GgufTensor& tensor, std::span<const std::byte> bytes) {
-  if (bytes.size() != bytes_of_tensor(tensor)) throw std::logic_error("GgufWriter: tensor of the wrong size: " + tensor.name);
+  if (bytes.size() != bytes_of_tensor(tensor))
+    throw std::logic_error("GgufWriter: tensor of the wrong size: " + tensor.name);
 }
 
 }  // namespace
@@ -51,8 +52,12 @@ std::string& GgufWriter::begin_pair(std::string_view key, GgufType type) {
   return pairs_;
 }
 
-void GgufWriter::add(std::string_view key, std::string_view value) { put_string(begin_pair(key, GgufType::string), value); }
-void GgufWriter::add(std::string_view key, bool value) { put<std::uint8_t>(begin_pair(key, GgufType::boolean), value ? 1 : 0); }
+void GgufWriter::add(std::string_view key, std::string_view value) {
+  put_string(begin_pair(key, GgufType::string), value);
+}
+void GgufWriter::add(std::string_view key, bool value) {
+  put<std::uint8_t>(begin_pair(key, GgufType::boolean), value ? 1 : 0);
+}
 void GgufWriter::add(std::string_view key, std::uint32_t value) { put(begin_pair(key, GgufType::u32), value); }
 void GgufWriter::add(std::string_view key, std::int32_t value) { put(begin_pair(key, GgufType::i32), value); }
 void GgufWriter::add(std::string_view key, std::uint64_t value) { put(begin_pair(key, GgufType::u64), value); }
@@ -86,7 +91,8 @@ void GgufWriter::add(std::string_view key, const GgufValue& value) {
 void GgufWriter::add_tensor(std::string name, std::vector<std::int64_t> shape, GgmlType type) {
   const auto same_name = [&](const GgufTensor& other) { return other.name == name; };
   if (std::any_of(tensors_.begin(), tensors_.end(), same_name)) fail("tensor {} appears twice", in_quotes(name));
-  if (shape.empty() || shape.size() > 4) fail("tensor {} has {} dimensions, and GGUF tensors have 1 to 4", in_quotes(name), shape.size());
+  if (shape.empty() || shape.size() > 4)
+    fail("tensor {} has {} dimensions, and GGUF tensors have 1 to 4", in_quotes(name), shape.size());
   std::int64_t elements = 1;
   for (const std::int64_t length : shape) {
     if (length <= 0) fail("tensor {} has a dimension of {}", in_quotes(name), length);
@@ -94,7 +100,8 @@ void GgufWriter::add_tensor(std::string name, std::vector<std::int64_t> shape, G
   }
   const GgmlLayout& layout = layout_of(type);
   if (shape.back() % layout.block != 0) {
-    fail("rows of tensor {} have {} numbers, which are not whole {} blocks of {}", in_quotes(name), shape.back(), layout.name, layout.block);
+    fail("rows of tensor {} have {} numbers, which are not whole {} blocks of {}", in_quotes(name), shape.back(),
+         layout.name, layout.block);
   }
   tensors_.push_back({std::move(name), std::move(shape), type, elements, {}});
 }
@@ -109,7 +116,8 @@ std::string GgufWriter::head() const {
   for (const GgufTensor& tensor : tensors_) {
     put_string(out, tensor.name);
     put(out, static_cast<std::uint32_t>(tensor.shape.size()));
-    for (auto length = tensor.shape.rbegin(); length != tensor.shape.rend(); ++length) put<std::uint64_t>(out, static_cast<std::uint64_t>(*length));
+    for (auto length = tensor.shape.rbegin(); length != tensor.shape.rend(); ++length)
+      put<std::uint64_t>(out, static_cast<std::uint64_t>(*length));
     put(out, static_cast<std::uint32_t>(tensor.type));
     put(out, offset);
     offset += bytes_of_tensor(tensor);

@@ -23,7 +23,7 @@ inline std::uint16_t half_from_float(float value) {
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u;
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more round to infinity
-  if (magnitude < 0x38800000u) {                        // below the smallest normal: adding 0.5 rounds to units of 2^-24
+  if (magnitude < 0x38800000u) {  // below the smallest normal: adding 0.5 rounds to units of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }

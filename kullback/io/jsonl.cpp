@@ -35,7 +35,8 @@ Json parse_json(std::string_view text, std::string_view name) {
   try {
     return Json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
-    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte == 0 ? 0 : error.byte - 1, text.size()));
+    const auto end =
+        text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte == 0 ? 0 : error.byte - 1, text.size()));
     const auto line = std::count(text.begin(), end, '\n') + 1;
     fail("{}: line {}, column {}: not JSON: {}", name, line, column_of(text, error.byte), reason(error));
   } catch (const nlohmann::json::exception& error) {  // a number out of range
@@ -62,13 +63,15 @@ void read_jsonl(const std::filesystem::path& path, const std::function<void(std:
     } catch (const nlohmann::json::exception& error) {
       fail("{}: line {}: not JSON: {}", path.string(), line, reason(error));
     }
-    if (!parsed.is_object()) fail("{}: line {}: not a JSON object but of type {}", path.string(), line, parsed.type_name());
+    if (!parsed.is_object())
+      fail("{}: line {}: not a JSON object but of type {}", path.string(), line, parsed.type_name());
     use(line, std::move(parsed));
   }
   if (file.bad()) fail("{}: cannot be read: {}", path.string(), std::strerror(errno));
 }
 
-JsonlWriter::JsonlWriter(std::filesystem::path path) : path_(std::move(path)), file_(path_, std::ios::app | std::ios::binary) {
+JsonlWriter::JsonlWriter(std::filesystem::path path)
+    : path_(std::move(path)), file_(path_, std::ios::app | std::ios::binary) {
   if (!file_) fail("{}: cannot be written: {}", path_.string(), std::strerror(errno));
 }
 

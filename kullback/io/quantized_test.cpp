@@ -16,7 +16,9 @@ namespace {
 
 using Block = std::vector<std::uint8_t>;
 
-float half_at(const Block& b, std::size_t at) { return float_from_half(static_cast<std::uint16_t>(b[at] + 256 * b[at + 1])); }
+float half_at(const Block& b, std::size_t at) {
+  return float_from_half(static_cast<std::uint16_t>(b[at] + 256 * b[at + 1]));
+}
 
 int bit(const Block& b, std::size_t from, std::size_t index) { return b[from + index / 8] / (1 << index % 8) % 2; }
 
@@ -50,11 +52,13 @@ float number(GgmlType type, const Block& b, std::size_t k) {
       return half_at(b, 108) * static_cast<float>(low + 16 * high - 32) * static_cast<float>(two + 4 * third - 4);
     }
     case GgmlType::q4_k:
-      return half_at(b, 0) * static_cast<float>(six(4, false, k / 32)) * static_cast<float>(nibble(16 + 32 * (k / 64) + k % 32, k / 32 % 2 == 1)) -
+      return half_at(b, 0) * static_cast<float>(six(4, false, k / 32)) *
+                 static_cast<float>(nibble(16 + 32 * (k / 64) + k % 32, k / 32 % 2 == 1)) -
              half_at(b, 2) * static_cast<float>(six(4, true, k / 32));
     case GgmlType::q5_k: {
       const int five = nibble(48 + 32 * (k / 64) + k % 32, k / 32 % 2 == 1) + 16 * (b[16 + k % 32] / (1 << k / 32) % 2);
-      return half_at(b, 0) * static_cast<float>(six(4, false, k / 32)) * static_cast<float>(five) - half_at(b, 2) * static_cast<float>(six(4, true, k / 32));
+      return half_at(b, 0) * static_cast<float>(six(4, false, k / 32)) * static_cast<float>(five) -
+             half_at(b, 2) * static_cast<float>(six(4, true, k / 32));
     }
     case GgmlType::q6_k: {
       const std::size_t in_half = k % 128;
@@ -72,7 +76,10 @@ std::vector<std::size_t> places_of_halves(GgmlType type) {
     case GgmlType::q2_k: return {80, 82};
     case GgmlType::q3_k: return {108};
     case GgmlType::q6_k: return {208};
-    case GgmlType::q4_1: case GgmlType::q5_1: case GgmlType::q4_k: case GgmlType::q5_k: return {0, 2};
+    case GgmlType::q4_1:
+    case GgmlType::q5_1:
+    case GgmlType::q4_k:
+    case GgmlType::q5_k: return {0, 2};
     default: return {0};
   }
 }
@@ -106,7 +113,8 @@ Json fixture() {
 
 std::vector<std::byte> from_hex(const std::string& hex) {
   std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i < hex.size(); i += 2) bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   return bytes;
 }
 
@@ -119,13 +127,15 @@ TEST(Dequantize, EqualsThePythonPackageGguf) {
     const auto expected = one["values"].get<std::vector<float>>();
     std::vector<float> out(expected.size());
     dequantize(*type, from_hex(one["bytes"].get<std::string>()), out);
-    for (std::size_t k = 0; k < out.size(); ++k) ASSERT_NEAR(out[k], expected[k], 1e-6 * (1 + std::abs(expected[k]))) << one["type"] << k;
+    for (std::size_t k = 0; k < out.size(); ++k)
+      ASSERT_NEAR(out[k], expected[k], 1e-6 * (1 + std::abs(expected[k]))) << one["type"] << k;
   }
 }
 
 std::vector<std::byte> quantized(GgmlType type, std::span<const float> values) {
   const GgmlLayout& layout = layout_of(type);
-  std::vector<std::byte> bytes(values.size() / static_cast<std::size_t>(layout.block) * static_cast<std::size_t>(layout.block_bytes));
+  std::vector<std::byte> bytes(values.size() / static_cast<std::size_t>(layout.block) *
+                               static_cast<std::size_t>(layout.block_bytes));
   quantize(type, values, bytes);
   return bytes;
 }
@@ -160,8 +170,10 @@ TEST(Quantize, ErrsByHalfAStepAtMost) {
     for (float& value : values) value = spread * normal(random);
     const auto [least, most] = std::minmax_element(values.begin(), values.end());
     const float magnitude = std::max(-*least, *most);
-    EXPECT_LE(largest_error(values, there_and_back(GgmlType::q8_0, values)), magnitude / 127 * 0.51f + magnitude * 1e-3f);
-    EXPECT_LE(largest_error(values, there_and_back(GgmlType::q4_1, values)), (*most - *least) / 15 * 0.51f + magnitude * 2e-3f);
+    EXPECT_LE(largest_error(values, there_and_back(GgmlType::q8_0, values)),
+              magnitude / 127 * 0.51f + magnitude * 1e-3f);
+    EXPECT_LE(largest_error(values, there_and_back(GgmlType::q4_1, values)),
+              (*most - *least) / 15 * 0.51f + magnitude * 2e-3f);
     // Q4_0 reaches one step less on the side that the largest number is not on.
     EXPECT_LE(largest_error(values, there_and_back(GgmlType::q4_0, values)), magnitude / 8 * 1.01f);
   }
@@ -175,14 +187,16 @@ TEST(Quantize, KeepsWhatABlockCanHold) {
   values[0] = -127;
   EXPECT_EQ(there_and_back(GgmlType::q8_0, values), values);
   const std::vector<float> zeros(32);
-  for (const auto type : {GgmlType::q4_0, GgmlType::q4_1, GgmlType::q8_0}) EXPECT_EQ(there_and_back(type, zeros), zeros);
+  for (const auto type : {GgmlType::q4_0, GgmlType::q4_1, GgmlType::q8_0})
+    EXPECT_EQ(there_and_back(type, zeros), zeros);
 }
 
 TEST(Quantize, RefusesNumbersThatAreNone) {
   for (const float bad : {std::nanf(""), INFINITY, -INFINITY, 1e9f}) {
     std::vector<float> values(32, 1.0f);
     values[7] = bad;
-    for (const auto type : {GgmlType::q4_0, GgmlType::q4_1, GgmlType::q8_0}) EXPECT_THROW(quantized(type, values), Error);
+    for (const auto type : {GgmlType::q4_0, GgmlType::q4_1, GgmlType::q8_0})
+      EXPECT_THROW(quantized(type, values), Error);
   }
   EXPECT_THROW(quantized(GgmlType::q6_k, std::vector<float>(256)), Error);
 }
@@ -196,7 +210,9 @@ TEST(Half, ConvertsEveryValueThereAndBack) {
       ASSERT_TRUE(std::isnan(value) && std::isnan(float_from_half(half_from_float(value))));
       continue;
     }
-    const double magnitude = exponent == 31 ? INFINITY : exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
+    const double magnitude = exponent == 31  ? INFINITY
+                             : exponent == 0 ? std::ldexp(mantissa, -24)
+                                             : std::ldexp(1024 + mantissa, exponent - 25);
     ASSERT_EQ(value, half & 0x8000 ? -magnitude : magnitude) << bits;
     ASSERT_EQ(half_from_float(value), half);
     ASSERT_EQ(bfloat16_from_float(float_from_bfloat16(half)), half) << "bfloat16";

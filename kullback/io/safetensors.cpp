@@ -44,7 +44,8 @@ Header parse_header(std::string_view text, const std::string& file) {
   const auto watch = [&](int, Header::parse_event_t event, Header& value) {
     if (event == Header::parse_event_t::object_start) open.emplace_back();
     if (event == Header::parse_event_t::object_end) open.pop_back();
-    if (event == Header::parse_event_t::key && !open.back().insert(value.get<std::string>()).second && repeated.empty()) {
+    if (event == Header::parse_event_t::key && !open.back().insert(value.get<std::string>()).second &&
+        repeated.empty()) {
       repeated = value.get<std::string>();
     }
     return true;
@@ -62,7 +63,8 @@ Header parse_header(std::string_view text, const std::string& file) {
 
 SafetensorsMetadata read_metadata(const Header& value, const std::string& file) {
   SafetensorsMetadata metadata;
-  const bool fine = value.is_object() && std::all_of(value.begin(), value.end(), [](const Header& v) { return v.is_string(); });
+  const bool fine =
+      value.is_object() && std::all_of(value.begin(), value.end(), [](const Header& v) { return v.is_string(); });
   if (!fine) fail("{}: __metadata__ is not an object of strings", file);
   for (const auto& [key, text] : value.items()) metadata[key] = text.get<std::string>();
   return metadata;
@@ -101,7 +103,8 @@ std::optional<std::uint64_t> bytes_of(std::span<const std::int64_t> shape, DType
   return bytes;
 }
 
-TensorBytes read_tensor(const std::string& name, const Header& entry, std::span<const std::byte> data, const std::string& file) {
+TensorBytes read_tensor(const std::string& name, const Header& entry, std::span<const std::byte> data,
+                        const std::string& file) {
   const std::string what = file + ": tensor " + in_quotes(name);
   if (!entry.is_object()) fail("{} is not described by a JSON object", what);
   const auto dtype = entry.find("dtype");
@@ -151,8 +154,8 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), 8);
   if (length > bytes.size() - 8 || length > longest_header) {
-    fail("{}: not a safetensors file, or cut short: it claims a header of {} bytes, and {} bytes follow", file.name_, length,
-         bytes.size() - 8);
+    fail("{}: not a safetensors file, or cut short: it claims a header of {} bytes, and {} bytes follow", file.name_,
+         length, bytes.size() - 8);
   }
   const auto text = bytes.subspan(8, length);
   const auto data = bytes.subspan(8 + length);

@@ -17,7 +17,7 @@ namespace kullback {
 /// Types of numbers in safetensors files.
 enum class DType { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 
-std::string_view dtype_name(DType type);             ///< as in the file: "BF16"
+std::string_view dtype_name(DType type);  ///< as in the file: "BF16"
 std::optional<DType> dtype_of(std::string_view name);
 std::size_t dtype_bytes(DType type);
 
@@ -25,7 +25,7 @@ std::size_t dtype_bytes(DType type);
 struct TensorBytes {
   std::string name;
   DType dtype;
-  std::vector<std::int64_t> shape;   ///< row-major; empty: a scalar
+  std::vector<std::int64_t> shape;  ///< row-major; empty: a scalar
   std::span<const std::byte> bytes;
 };
 

@@ -62,8 +62,11 @@ TEST_F(Safetensors, ReadsWhatItWrote) {
     const TensorBytes& read = file.tensor(written.name);
     EXPECT_EQ(read.dtype, written.dtype);
     EXPECT_EQ(read.shape, written.shape);
-    EXPECT_TRUE(std::equal(read.bytes.begin(), read.bytes.end(), written.bytes.begin(), written.bytes.end())) << written.name;
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(read.bytes.data()) % (read.bytes.empty() ? 1 : dtype_bytes(read.dtype)), 0u) << "aligned";
+    EXPECT_TRUE(std::equal(read.bytes.begin(), read.bytes.end(), written.bytes.begin(), written.bytes.end()))
+        << written.name;
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(read.bytes.data()) % (read.bytes.empty() ? 1 : dtype_bytes(read.dtype)),
+              0u)
+        << "aligned";
   }
   EXPECT_EQ(file.find("none"), nullptr);
   EXPECT_THROW(file.tensor("none"), Error);
@@ -81,7 +84,10 @@ TEST_F(Safetensors, WritesNothingOnError) {
 
 TEST(SafetensorsLies, AboutTheHeader) {
   EXPECT_THAT(refusal(Buffer(7)), HasSubstr("too short"));
-  EXPECT_THAT(refusal(file_of("{}", 0, 3)), StartsWith("f.safetensors: not a safetensors file, or cut short: it claims a header of 3 bytes, and 2 bytes follow"));
+  EXPECT_THAT(
+      refusal(file_of("{}", 0, 3)),
+      StartsWith(
+          "f.safetensors: not a safetensors file, or cut short: it claims a header of 3 bytes, and 2 bytes follow"));
   EXPECT_THAT(refusal(file_of("{}", 0, ~std::uint64_t{0})), HasSubstr("claims a header of 18446744073709551615 bytes"));
   EXPECT_THAT(refusal("{]"), HasSubstr("the safetensors header is not JSON"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("not a JSON object"));
@@ -95,36 +101,55 @@ TEST(SafetensorsLies, AboutATensor) {
   EXPECT_EQ(refusal(R"({"t":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})"), "");
   EXPECT_THAT(refusal(R"({"t":7})"), HasSubstr("tensor 't' is not described by a JSON object"));
   EXPECT_THAT(refusal(R"({"t":{"shape":[2],"data_offsets":[0,8]}})"), HasSubstr("tensor 't' has no dtype"));
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})"), HasSubstr("dtype 'F99', which is not read"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})"),
+              HasSubstr("dtype 'F99', which is not read"));
   EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","data_offsets":[0,8]}})"), HasSubstr("has no shape"));
   for (const char* shape : {"[-1]", "[2.5]", "[\"2\"]", "[[2]]", "[18446744073709551615]"}) {
-    EXPECT_THAT(refusal(std::string(R"({"t":{"dtype":"F32","shape":)") + shape + R"(,"data_offsets":[0,8]}})"), HasSubstr("not made of whole numbers")) << shape;
+    EXPECT_THAT(refusal(std::string(R"({"t":{"dtype":"F32","shape":)") + shape + R"(,"data_offsets":[0,8]}})"),
+                HasSubstr("not made of whole numbers"))
+        << shape;
   }
   for (const char* offsets : {"[0]", "[0,1,2]", "[0,-8]", "[0,8.0]", "null"}) {
-    EXPECT_THAT(refusal(std::string(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":)") + offsets + "}}"), HasSubstr("no data_offsets of two whole numbers")) << offsets;
+    EXPECT_THAT(refusal(std::string(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":)") + offsets + "}}"),
+                HasSubstr("no data_offsets of two whole numbers"))
+        << offsets;
   }
 }
 
 TEST(SafetensorsLies, AboutOffsets) {
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})"), HasSubstr("tensor 't' ends at offset 0, before it begins at 8"));
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})"), HasSubstr("ends at offset 24, beyond the file's 16 bytes of data"));
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})"), HasSubstr("beyond the file's"));
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})"), HasSubstr("has 8 bytes, which is not what its shape and dtype F32 make"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})"),
+              HasSubstr("tensor 't' ends at offset 0, before it begins at 8"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[16,24]}})"),
+              HasSubstr("ends at offset 24, beyond the file's 16 bytes of data"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})"),
+              HasSubstr("beyond the file's"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})"),
+              HasSubstr("has 8 bytes, which is not what its shape and dtype F32 make"));
   EXPECT_THAT(refusal(R"({"t":{"dtype":"F64","shape":[2],"data_offsets":[0,8]}})"), HasSubstr("dtype F64"));
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[4611686018427387905,4],"data_offsets":[0,16]}})"), HasSubstr("is not what its shape")) << "the product would wrap to 16";
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})"),
-              HasSubstr("tensors 'a' and 'b' overlap"));
-  EXPECT_THAT(refusal(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})"), HasSubstr("overlap"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"F32","shape":[4611686018427387905,4],"data_offsets":[0,16]}})"),
+              HasSubstr("is not what its shape"))
+      << "the product would wrap to 16";
+  EXPECT_THAT(
+      refusal(
+          R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})"),
+      HasSubstr("tensors 'a' and 'b' overlap"));
+  EXPECT_THAT(
+      refusal(
+          R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})"),
+      HasSubstr("overlap"));
 }
 
 TEST(SafetensorsLies, AboutNames) {
   const std::string entry = R"({"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   EXPECT_THAT(refusal("{\"t\":" + entry + ",\"t\":" + entry + "}"), HasSubstr("'t' appears twice in the header"));
-  EXPECT_THAT(refusal(R"({"t":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})"), HasSubstr("'dtype' appears twice"));
+  EXPECT_THAT(refusal(R"({"t":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}})"),
+              HasSubstr("'dtype' appears twice"));
 }
 
 TEST(SafetensorsLies, AreFoundInEveryBeginning) {
-  const Buffer whole = file_of(R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I16","shape":[4],"data_offsets":[8,16]}})", 16);
+  const Buffer whole = file_of(
+      R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I16","shape":[4],"data_offsets":[8,16]}})",
+      16);
   EXPECT_EQ(refusal(whole), "");
   for (std::size_t length = 0; length < whole.size(); ++length) {
     ASSERT_NE(refusal(Buffer(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length))), "") << length;
@@ -132,7 +157,8 @@ TEST(SafetensorsLies, AreFoundInEveryBeginning) {
 }
 
 TEST(SafetensorsLies, MutatedFilesAreReadOrRefused) {
-  const std::string header = R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I16","shape":[4],"data_offsets":[8,16]}})";
+  const std::string header =
+      R"({"__metadata__":{"k":"v"},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"I16","shape":[4],"data_offsets":[8,16]}})";
   const Buffer whole = file_of(header, 16);
   const std::string replacements = "0123456789[]{}\",:-eE. \\u";
   std::mt19937_64 random(1);

@@ -16,7 +16,9 @@ using Form = KlEstimateOptions::Form;
 using Reduction = KlEstimateOptions::Reduction;
 
 /// Values where the mask holds, 0 elsewhere, whatever stands there.
-Tensor counted(const Tensor& values, const Tensor& mask) { return at::where(mask, values, at::zeros({}, values.options())); }
+Tensor counted(const Tensor& values, const Tensor& mask) {
+  return at::where(mask, values, at::zeros({}, values.options()));
+}
 
 /// Sums of what comes after each token. [B,T]
 Tensor sums_after(const Tensor& values) { return values.sum(-1, true) - values.cumsum(-1); }
@@ -33,8 +35,8 @@ Tensor kl_from_log_ratio(Estimator estimator, const Tensor& u) {
   fail("rb is no function of a token's log-ratio: it needs both models' rows");
 }
 
-KlEstimate kl_estimate(const Tensor& policy_logps, const Tensor& reference_logps, const Tensor& mask, const KlEstimateOptions& o,
-                       const Tensor& old_logps, const Tensor& exact) {
+KlEstimate kl_estimate(const Tensor& policy_logps, const Tensor& reference_logps, const Tensor& mask,
+                       const KlEstimateOptions& o, const Tensor& old_logps, const Tensor& exact) {
   if (o.ratio && !old_logps.defined()) fail("option --ratio needs the old policy's log-probabilities");
   if (o.form == Form::sequence && (o.estimator == Estimator::rb || o.ratio)) {
     fail("option --form: {} has the token form alone", o.ratio ? "an estimate times the ratio" : "rb");
@@ -61,14 +63,19 @@ KlEstimate kl_estimate(const Tensor& policy_logps, const Tensor& reference_logps
   const Tensor counts = mask.to(policy_logps.scalar_type()).sum(-1);  // [B]
   const Tensor total = counts.sum().clamp_min(1);
   const bool by_token = o.reduction == Reduction::token_mean;
-  const auto reduced = [&](const Tensor& sums) { return by_token ? sums.sum() / total : sums.sum() / std::max<int64_t>(responses, 1); };
+  const auto reduced = [&](const Tensor& sums) {
+    return by_token ? sums.sum() / total : sums.sum() / std::max<int64_t>(responses, 1);
+  };
   result.value = reduced(result.per_sequence);
   result.loss = reduced(result.surrogate);
   // A ratio of sums (token mean) has the error of its residuals, by the delta method.
-  const Tensor residual = by_token ? (result.per_sequence - result.value * counts) * (static_cast<double>(responses) / total)
-                                   : result.per_sequence - result.value;
-  result.standard_error = responses < 2 ? std::nan("") : std::sqrt(residual.detach().square().sum().item<double>() /
-                                                                   (static_cast<double>(responses) * static_cast<double>(responses - 1)));
+  const Tensor residual = by_token
+                              ? (result.per_sequence - result.value * counts) * (static_cast<double>(responses) / total)
+                              : result.per_sequence - result.value;
+  result.standard_error = responses < 2
+                              ? std::nan("")
+                              : std::sqrt(residual.detach().square().sum().item<double>() /
+                                          (static_cast<double>(responses) * static_cast<double>(responses - 1)));
   return result;
 }
 
@@ -102,31 +109,41 @@ namespace {
 
 Method method() {
   auto options = std::make_shared<Options<KlEstimateOptions>>();
-  options->option("estimator", &KlEstimateOptions::estimator,
-                  {{"k1", Estimator::k1}, {"k2", Estimator::k2}, {"k3", Estimator::k3}, {"rb", Estimator::rb}},
-                  "u, u^2/2, e^-u - 1 + u, or the exact KL of the rows at each prefix of the sample", "rb in reports, k1 in rewards")
+  options
+      ->option("estimator", &KlEstimateOptions::estimator,
+               {{"k1", Estimator::k1}, {"k2", Estimator::k2}, {"k3", Estimator::k3}, {"rb", Estimator::rb}},
+               "u, u^2/2, e^-u - 1 + u, or the exact KL of the rows at each prefix of the sample",
+               "rb in reports, k1 in rewards")
       .option("form", &KlEstimateOptions::form, {{"token", Form::token}, {"sequence", Form::sequence}},
               "the estimator of each token's log-ratio, summed, or of the sequence's")
-      .option("reduction", &KlEstimateOptions::reduction,
-              {{"sequence_sum", Reduction::sequence_sum}, {"token_mean", Reduction::token_mean}},
-              "mean over responses of their sums (the KL of the sequences' law), or the mean over tokens that trainers log")
-      .option("prefix-term", &KlEstimateOptions::prefix_term, "rb as a loss: add each token's effect on later prefixes, which makes the gradient that of the KL")
+      .option(
+          "reduction", &KlEstimateOptions::reduction,
+          {{"sequence_sum", Reduction::sequence_sum}, {"token_mean", Reduction::token_mean}},
+          "mean over responses of their sums (the KL of the sequences' law), or the mean over tokens that trainers log")
+      .option("prefix-term", &KlEstimateOptions::prefix_term,
+              "rb as a loss: add each token's effect on later prefixes, which makes the gradient that of the KL")
       .option("ratio", &KlEstimateOptions::ratio, "times policy / old policy, for samples of an older policy")
       .option("clamp", &KlEstimateOptions::clamp, positive, "cut |u| to this; biases the estimate");
-  return {.name = "kl-estimators",
-          .family = Family::measurement,
-          .summary = "Estimators of KL(policy || reference) from samples: k1, k2, k3 and Rao-Blackwell",
-          .formula = "u = log policy(y_t) - log reference(y_t)\n"
-                     "k1 = u,  k2 = u^2 / 2,  k3 = e^-u - 1 + u,  rb = KL of the next-token laws at the sample's prefixes\n"
-                     "As a loss: k1 has gradient 0; k2 of the sequence and rb with the prefix term have that of KL(policy || reference);\n"
-                     "k3 has that of KL(reference || policy). In the reward: k1 has that of KL(policy || reference), k2 and k3 have not.",
-          .when = "rb for reports: never more variance than k1. k1 belongs in a reward, never in a loss. k3 may have infinite "
-                  "variance where the policy has left the reference. None holds for samples drawn at another temperature or with top-p.",
-          .papers = {{"Approximating KL Divergence", "", "J. Schulman, note, 2020"},
-                     {"Better Estimation of the KL Divergence Between Language Models", "2504.10637", "2025"}},
-          .needs = {"samples of the policy", "log-probabilities under policy and reference; rb: the rows of both"},
-          .options = options,
-          .recipe = {}};
+  return {
+      .name = "kl-estimators",
+      .family = Family::measurement,
+      .summary = "Estimators of KL(policy || reference) from samples: k1, k2, k3 and Rao-Blackwell",
+      .formula =
+          "u = log policy(y_t) - log reference(y_t)\n"
+          "k1 = u,  k2 = u^2 / 2,  k3 = e^-u - 1 + u,  rb = KL of the next-token laws at the sample's prefixes\n"
+          "As a loss: k1 has gradient 0; k2 of the sequence and rb with the prefix term have that of KL(policy || "
+          "reference);\n"
+          "k3 has that of KL(reference || policy). In the reward: k1 has that of KL(policy || reference), k2 and k3 "
+          "have not.",
+      .when =
+          "rb for reports: never more variance than k1. k1 belongs in a reward, never in a loss. k3 may have infinite "
+          "variance where the policy has left the reference. None holds for samples drawn at another temperature or "
+          "with top-p.",
+      .papers = {{"Approximating KL Divergence", "", "J. Schulman, note, 2020"},
+                 {"Better Estimation of the KL Divergence Between Language Models", "2504.10637", "2025"}},
+      .needs = {"samples of the policy", "log-probabilities under policy and reference; rb: the rows of both"},
+      .options = options,
+      .recipe = {}};
 }
 
 const Registered kl_estimators{method()};

@@ -17,10 +17,11 @@ struct KlEstimateOptions {
   enum class Reduction { sequence_sum, token_mean };
 
   Estimator estimator = Estimator::rb;
-  Form form = Form::token;      ///< k of each token's u, or k of the sequence's sum U; rb has the token form alone
+  Form form = Form::token;  ///< k of each token's u, or k of the sequence's sum U; rb has the token form alone
   Reduction reduction = Reduction::sequence_sum;
-  bool prefix_term = false;     ///< rb as a loss: add what a token does to the prefixes after it; then the gradient is right
-  bool ratio = false;           ///< times policy / old policy, gradient kept, for samples of an older policy
+  bool prefix_term =
+      false;           ///< rb as a loss: add what a token does to the prefixes after it; then the gradient is right
+  bool ratio = false;  ///< times policy / old policy, gradient kept, for samples of an older policy
   std::optional<double> clamp;  ///< |u| is cut to this; biases
 };
 
@@ -39,7 +40,8 @@ at::Tensor kl_from_log_ratio(KlEstimateOptions::Estimator estimator, const at::T
 /// Log-probabilities of the sampled tokens under both models [B,T] and the mask [B,T] bool. `old_logps` [B,T]: of the policy
 /// that drew the samples, for `ratio`. `exact` [B,T]: KL of the rows at each token, for rb (exact_kl).
 KlEstimate kl_estimate(const at::Tensor& policy_logps, const at::Tensor& reference_logps, const at::Tensor& mask,
-                       const KlEstimateOptions& options, const at::Tensor& old_logps = {}, const at::Tensor& exact = {});
+                       const KlEstimateOptions& options, const at::Tensor& old_logps = {},
+                       const at::Tensor& exact = {});
 
 /// [N]: KL(policy || reference) of the rows, by the streaming head; differentiable in the policy.
 at::Tensor exact_kl(const Rows& policy, const Rows& reference);

@@ -39,7 +39,8 @@ CheckOutputs outputs(const KlEstimate& e) {
 }
 
 CheckOutputs sampled_case(CheckCase& c, const Options& o) {
-  const Tensor policy = c.tensor("policy_logits"), reference = c.tensor("reference_logits"), labels = c.tensor("labels");
+  const Tensor policy = c.tensor("policy_logits"), reference = c.tensor("reference_logits"),
+               labels = c.tensor("labels");
   const Tensor old_logps = c.has("old_logps") ? c.tensor("old_logps") : Tensor();
   const bool exact = o.estimator == Estimator::rb;
   const Tensor kl = exact ? exact_kl(rows_of(policy), rows_of(reference)).reshape(labels.sizes()) : Tensor();
@@ -89,7 +90,8 @@ World world_of(CheckCase& c) {
   return w;
 }
 
-KlEstimate estimate(const World& w, Estimator estimator, Options::Form form = Options::Form::token, bool prefix_term = false, bool ratio = false) {
+KlEstimate estimate(const World& w, Estimator estimator, Options::Form form = Options::Form::token,
+                    bool prefix_term = false, bool ratio = false) {
   Options o;
   o.estimator = estimator;
   o.form = form;
@@ -99,7 +101,9 @@ KlEstimate estimate(const World& w, Estimator estimator, Options::Form form = Op
 }
 
 Tensor kl_of_sequences(const World& w) { return (w.probability() * (w.policy - w.reference).sum(-1)).sum(); }
-Tensor forward_kl_of_sequences(const World& w) { return (w.reference.sum(-1).exp() * (w.reference - w.policy).sum(-1)).sum(); }
+Tensor forward_kl_of_sequences(const World& w) {
+  return (w.reference.sum(-1).exp() * (w.reference - w.policy).sum(-1)).sum();
+}
 
 CheckOutputs moments_case(CheckCase& c) {
   const World w = world_of(c);

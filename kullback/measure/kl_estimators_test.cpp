@@ -13,7 +13,8 @@ namespace {
 
 TEST(KlEstimators, GoldenFixture) {
   const CheckReport report = check_file(std::string(KULLBACK_FIXTURES) + "/kl-estimators.json");
-  for (const CheckResult& r : report.results) EXPECT_TRUE(r.passed) << r.name << ": " << r.largest_difference << " at " << r.at;
+  for (const CheckResult& r : report.results)
+    EXPECT_TRUE(r.passed) << r.name << ": " << r.largest_difference << " at " << r.at;
   EXPECT_EQ(report.results.size(), 27u);
 }
 
@@ -22,7 +23,8 @@ TEST(KlEstimators, EqualModelsGiveExactlyZero) {
   rows.hidden = at::randn({3, 50}) * 5;
   EXPECT_EQ(exact_kl(rows, rows).abs().max().item<double>(), 0);
   const at::Tensor u = at::zeros({4}, at::kDouble);
-  for (const auto e : {KlEstimateOptions::Estimator::k1, KlEstimateOptions::Estimator::k2, KlEstimateOptions::Estimator::k3}) {
+  for (const auto e :
+       {KlEstimateOptions::Estimator::k1, KlEstimateOptions::Estimator::k2, KlEstimateOptions::Estimator::k3}) {
     EXPECT_EQ(kl_from_log_ratio(e, u).abs().max().item<double>(), 0);
   }
 }

@@ -24,7 +24,8 @@ double number_of(const Json& json, const std::string& where) {
 
 std::vector<double> numbers_of(const Json& json, const std::string& where) {
   if (json.is_number()) return {json.get<double>()};
-  if (!json.is_array() || json.empty()) fail("{}: a list of numbers is needed, not {}", where, json.dump().substr(0, 40));
+  if (!json.is_array() || json.empty())
+    fail("{}: a list of numbers is needed, not {}", where, json.dump().substr(0, 40));
   std::vector<double> out;
   for (size_t i = 0; i < json.size(); ++i) out.push_back(number_of(json[i], fmt::format("{}[{}]", where, i)));
   return out;
@@ -34,7 +35,8 @@ at::Tensor matrix_of(const Json& json, const std::string& where) {
   std::vector<double> all;
   for (const Json& row : json) {
     const std::vector<double> numbers = numbers_of(row, where);
-    if (numbers.size() != json.size()) fail("{}: a row has {} entries and the matrix {} rows", where, numbers.size(), json.size());
+    if (numbers.size() != json.size())
+      fail("{}: a row has {} entries and the matrix {} rows", where, numbers.size(), json.size());
     all.insert(all.end(), numbers.begin(), numbers.end());
   }
   const auto size = static_cast<int64_t>(json.size());
@@ -45,7 +47,8 @@ Law law_of(const Json& json, const std::string& where) {
   if (!json.is_object()) return Outcomes{{}, numbers_of(json, where)};
   if (json.contains("mean")) {
     Gaussian g{at::tensor(numbers_of(json["mean"], where + ": mean"), at::kDouble), {}};
-    if (json.contains("covariance") == json.contains("variance")) fail("{}: a Gaussian needs either \"covariance\" or \"variance\"", where);
+    if (json.contains("covariance") == json.contains("variance"))
+      fail("{}: a Gaussian needs either \"covariance\" or \"variance\"", where);
     const char* key = json.contains("covariance") ? "covariance" : "variance";
     const std::string place = where + ": " + key;
     const bool full = json[key].is_array() && !json[key].empty() && json[key][0].is_array();
@@ -66,9 +69,12 @@ std::vector<std::string> fields_of(std::string_view line) {
   std::vector<std::string> fields{""};
   bool quoted = false;
   for (const char c : line) {
-    if (c == '"') quoted = !quoted;
-    else if (c == ',' && !quoted) fields.emplace_back();
-    else if (c != '\r') fields.back() += c;
+    if (c == '"')
+      quoted = !quoted;
+    else if (c == ',' && !quoted)
+      fields.emplace_back();
+    else if (c != '\r')
+      fields.back() += c;
   }
   return fields;
 }
@@ -94,8 +100,10 @@ std::vector<Outcomes> read_csv(const std::string& path, size_t laws) {
     if (fields.size() == 1 && fields[0].empty()) continue;
     if (line == 1 && !parsed(fields.back())) continue;  // a heading
     if (columns == 0) columns = fields.size();
-    if (fields.size() != columns) fail("{}: line {}: {} fields, and those before have {}", path, line, fields.size(), columns);
-    if (columns != laws && columns != laws + 1) fail("{}: line {}: {} fields, where {} numbers, perhaps after a name, are needed", path, line, columns, laws);
+    if (fields.size() != columns)
+      fail("{}: line {}: {} fields, and those before have {}", path, line, fields.size(), columns);
+    if (columns != laws && columns != laws + 1)
+      fail("{}: line {}: {} fields, where {} numbers, perhaps after a name, are needed", path, line, columns, laws);
     for (size_t i = 0; i < laws; ++i) {
       const std::string& field = fields[columns - laws + i];
       const std::optional<double> x = parsed(field);
@@ -117,7 +125,7 @@ void match(Outcomes& p, Outcomes& q, double absent) {
   std::map<std::string, std::pair<double, double>> all;
   for (const std::string& name : p.names) all[name] = {absent, absent};
   for (const std::string& name : q.names) all[name] = {absent, absent};
-  const auto fill = [&](const Outcomes& law, double std::pair<double, double>::* side) {
+  const auto fill = [&](const Outcomes& law, double std::pair<double, double>::*side) {
     std::map<std::string, int> seen;
     for (size_t i = 0; i < law.names.size(); ++i) {
       if (seen[law.names[i]]++) fail("outcome \"{}\" stands twice in one law", law.names[i]);
@@ -166,7 +174,8 @@ PairOfLaws read_laws(const std::vector<std::string>& files, NumbersAs as) {
       laws = {std::move(columns[0]), std::move(columns[1])};
     } else {
       const Json json = read_json(files[0]);
-      if (!json.is_object() || !json.contains("p") || !json.contains("q")) fail("{}: one file must hold both laws as \"p\" and \"q\"", files[0]);
+      if (!json.is_object() || !json.contains("p") || !json.contains("q"))
+        fail("{}: one file must hold both laws as \"p\" and \"q\"", files[0]);
       laws = {law_of(json["p"], files[0] + ": p"), law_of(json["q"], files[0] + ": q")};
     }
   } else {
@@ -183,7 +192,8 @@ PairOfLaws read_laws(const std::vector<std::string>& files, NumbersAs as) {
   return laws;
 }
 
-std::vector<Measured> measure(const PairOfLaws& laws, const std::vector<std::string>& names, NumbersAs as, double smoothing) {
+std::vector<Measured> measure(const PairOfLaws& laws, const std::vector<std::string>& names, NumbersAs as,
+                              double smoothing) {
   const bool of_outcomes = std::holds_alternative<Outcomes>(laws.p);
   if (smoothing != 0 && (!of_outcomes || as != NumbersAs::counts)) fail("option --smoothing belongs to counts");
   std::vector<Measured> out;

@@ -45,6 +45,7 @@ struct Measured {
 };
 
 /// The divergences of these names, or of `all`: each that is known between such laws, parameters at their defaults.
-std::vector<Measured> measure(const PairOfLaws& laws, const std::vector<std::string>& names, NumbersAs as, double smoothing = 0);
+std::vector<Measured> measure(const PairOfLaws& laws, const std::vector<std::string>& names, NumbersAs as,
+                              double smoothing = 0);
 
 }  // namespace kullback

@@ -41,8 +41,8 @@ class AddedTokens {
   const AddedToken* longest(std::string_view text, std::size_t at, bool special) const;
 
   std::vector<AddedToken> tokens_;
-  ByteTrie contents_;        // their places in tokens_
-  bool begins_[256] = {};    // whether one begins with that byte
+  ByteTrie contents_;      // their places in tokens_
+  bool begins_[256] = {};  // whether one begins with that byte
 };
 
 }  // namespace kullback

@@ -131,7 +131,8 @@ Bpe::Bpe(BpeModel model, std::string_view name)
     const auto id_of = [&](const std::string& token) {
       const auto found = ids_.find(token);
       if (found == ids_.end()) {
-        fail("{}: merge {} (\"{}\" and \"{}\") names \"{}\", which is not in the vocabulary", name, rank, left, right, token);
+        fail("{}: merge {} (\"{}\" and \"{}\") names \"{}\", which is not in the vocabulary", name, rank, left, right,
+             token);
       }
       return found->second;
     };
@@ -177,7 +178,8 @@ void Bpe::read_symbols(std::string_view word, std::vector<Symbol>& symbols) cons
     if (id >= 0) {
       push(id, at, end);
     } else if (model_.byte_fallback && !model_.byte_level &&
-               std::all_of(word.begin() + static_cast<std::ptrdiff_t>(at), word.begin() + static_cast<std::ptrdiff_t>(end),
+               std::all_of(word.begin() + static_cast<std::ptrdiff_t>(at),
+                           word.begin() + static_cast<std::ptrdiff_t>(end),
                            [&](char c) { return byte_ids_[static_cast<unsigned char>(c)] >= 0; })) {
       for (std::size_t i = at; i < end; ++i) push(byte_ids_[static_cast<unsigned char>(word[i])], i, i + 1);
     } else {

@@ -20,15 +20,15 @@ struct TokenSpan {
 
 /// What byte-pair encoding is made of (Sennrich et al. 2016, arXiv 1508.07909; over bytes: Radford et al. 2019, GPT-2).
 struct BpeModel {
-  std::vector<std::string> tokens;   ///< by id; an empty string is an id that no text gives
+  std::vector<std::string> tokens;                          ///< by id; an empty string is an id that no text gives
   std::vector<std::pair<std::string, std::string>> merges;  ///< first merged first
-  bool byte_level = true;            ///< tokens are written in the byte alphabet, and symbols are bytes; else code points
-  bool ignore_merges = false;        ///< a word that is a token as it stands is that token
-  bool byte_fallback = false;        ///< an unknown character becomes tokens "<0x00>" to "<0xFF>"
-  std::string unknown;               ///< token of an unknown symbol; empty: it vanishes
-  bool fuse_unknown = false;         ///< neighbouring unknown symbols become one token
-  std::string continuing_prefix;     ///< before every symbol but a word's first
-  std::string end_of_word_suffix;    ///< after a word's last symbol
+  bool byte_level = true;          ///< tokens are written in the byte alphabet, and symbols are bytes; else code points
+  bool ignore_merges = false;      ///< a word that is a token as it stands is that token
+  bool byte_fallback = false;      ///< an unknown character becomes tokens "<0x00>" to "<0xFF>"
+  std::string unknown;             ///< token of an unknown symbol; empty: it vanishes
+  bool fuse_unknown = false;       ///< neighbouring unknown symbols become one token
+  std::string continuing_prefix;   ///< before every symbol but a word's first
+  std::string end_of_word_suffix;  ///< after a word's last symbol
 };
 
 /// Splits words into tokens. Words seen before come from a bounded cache. May be used by several threads at once.

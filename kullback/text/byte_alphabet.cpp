@@ -40,7 +40,8 @@ std::optional<std::string> from_byte_alphabet(std::string_view text) {
   std::string bytes;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);
-    if (!point.valid || point.value >= alphabet().bytes.size() || alphabet().bytes[point.value] < 0) return std::nullopt;
+    if (!point.valid || point.value >= alphabet().bytes.size() || alphabet().bytes[point.value] < 0)
+      return std::nullopt;
     bytes += static_cast<char>(alphabet().bytes[point.value]);
     at += point.size;
   }

@@ -34,9 +34,11 @@ class ByteTrie {
   }
 
  private:
-  static std::uint64_t key(std::uint32_t node, char c) { return std::uint64_t{node} << 8 | static_cast<unsigned char>(c); }
+  static std::uint64_t key(std::uint32_t node, char c) {
+    return std::uint64_t{node} << 8 | static_cast<unsigned char>(c);
+  }
 
-  std::vector<std::int32_t> numbers_{-1};                      // of each node; -1: no text ends here
+  std::vector<std::int32_t> numbers_{-1};  // of each node; -1: no text ends here
   std::unordered_map<std::uint64_t, std::uint32_t> children_;
 };
 

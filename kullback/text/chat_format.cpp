@@ -41,7 +41,8 @@ void check_turns(std::span<const Message> turns) {
     check_role(turns[i]);
     const char* wanted = i % 2 == 0 ? "user" : "assistant";
     if (turns[i].role != wanted) {
-      fail("turn {} is the {}'s, and the chat template wants user and assistant in turn, beginning with the user", i + 1, turns[i].role);
+      fail("turn {} is the {}'s, and the chat template wants user and assistant in turn, beginning with the user",
+           i + 1, turns[i].role);
     }
   }
 }
@@ -160,7 +161,8 @@ std::string write(const Alpaca& f, std::span<const Message> messages, bool asked
   check_turns(turns);
   std::string out = f.tokens.bos + (system ? messages[0].content : preamble) + "\n\n";
   for (const Message& m : turns) {
-    out += m.role == "user" ? "### Instruction:\n" + m.content + "\n\n" : "### Response:\n" + m.content + f.tokens.eos + "\n\n";
+    out += m.role == "user" ? "### Instruction:\n" + m.content + "\n\n"
+                            : "### Response:\n" + m.content + f.tokens.eos + "\n\n";
   }
   return out + opened(Opening::asked, asked, "### Response:\n");
 }

@@ -25,7 +25,7 @@ struct ChatMl {
   ChatTokens tokens;
   std::string default_system;  ///< written when the conversation does not begin with a system message; empty: none
   bool bos = false;
-  bool trim = false;           ///< white space around contents is dropped
+  bool trim = false;  ///< white space around contents is dropped
   Opening opening = Opening::asked;
 };
 
@@ -38,7 +38,8 @@ struct Llama2 {
 struct Llama3 {
   ChatTokens tokens;
   Opening opening = Opening::asked;
-  std::string date;  ///< 3.1 and later: the system turn is always written and begins with two dates, of which this is "today"
+  std::string
+      date;  ///< 3.1 and later: the system turn is always written and begins with two dates, of which this is "today"
 };
 
 /// `[INST] … [/INST]` and the end of text after each answer: Mistral, Mixtral, Ministral, Nemo.
@@ -66,9 +67,9 @@ struct Zephyr {
 struct Phi3 {
   ChatTokens tokens;
   bool bos = false;
-  bool end_of_text = true;     ///< the end of text is written where no answer is asked for
+  bool end_of_text = true;         ///< the end of text is written where no answer is asked for
   bool skip_empty_system = false;  ///< a system message without content is passed over
-  bool first_release = false;  ///< the answer is opened behind every question, and system messages are passed over
+  bool first_release = false;      ///< the answer is opened behind every question, and system messages are passed over
 };
 
 /// `### Instruction:` and `### Response:`: Stanford Alpaca.

@@ -10,9 +10,12 @@ namespace {
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (c == '\n') out += "\\n";
-    else if (c == '\'' || c == '\\') (out += '\\') += c;
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\'' || c == '\\')
+      (out += '\\') += c;
+    else
+      out += c;
   }
   return out;
 }
@@ -26,7 +29,8 @@ std::string opening(Opening when, std::string_view text) {
 }
 
 constexpr auto split_system =
-    "{% if messages[0]['role'] == 'system' %}{% set system_message = messages[0]['content'] %}{% set turns = messages[1:] %}"
+    "{% if messages[0]['role'] == 'system' %}{% set system_message = messages[0]['content'] %}{% set turns = "
+    "messages[1:] %}"
     "{% else %}{% set system_message = none %}{% set turns = messages %}{% endif %}";
 constexpr auto no_system =
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no place for a system message') }}{% endif %}"
@@ -62,17 +66,20 @@ std::string write(const Llama3& f) {
     out += "{% set turns = messages %}";
   } else {
     out += std::string(split_system) +
-           "{{ '<|start_header_id|>system<|end_header_id|>\\n\\nCutting Knowledge Date: December 2023\\nToday Date: " + escaped(f.date) +
+           "{{ '<|start_header_id|>system<|end_header_id|>\\n\\nCutting Knowledge Date: December 2023\\nToday Date: " +
+           escaped(f.date) +
            "\\n\\n' }}{% if system_message is not none %}{{ system_message | trim }}{% endif %}{{ '<|eot_id|>' }}";
   }
-  out += "{% for message in turns %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + "
-         "(message['content'] | trim) + '<|eot_id|>' }}{% endfor %}";
+  out +=
+      "{% for message in turns %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + "
+      "(message['content'] | trim) + '<|eot_id|>' }}{% endfor %}";
   return out + opening(f.opening, "<|start_header_id|>assistant<|end_header_id|>\n\n");
 }
 
 std::string write(const Mistral& f) {
   const bool has_system = f.system != Mistral::System::none;
-  std::string out = std::string(has_system ? split_system : no_system) + "{{ bos_token }}{% for message in turns %}" + alternate;
+  std::string out =
+      std::string(has_system ? split_system : no_system) + "{{ bos_token }}{% for message in turns %}" + alternate;
   const std::string before = quoted_literal(f.user_before) + " + ";
   const std::string question = "message['content'] + " + quoted_literal(f.user_after);
   out += "{% if message['role'] == 'user' %}";
@@ -84,8 +91,8 @@ std::string write(const Mistral& f) {
     out += "{{ " + before + question + " }}";
   }
   out += "{% else %}{{ " + quoted_literal(f.assistant_before) + " + " +
-         (f.trim ? "(message['content'] | trim)" : "message['content']") + " + eos_token + " + quoted_literal(f.assistant_after) +
-         " }}{% endif %}{% endfor %}";
+         (f.trim ? "(message['content'] | trim)" : "message['content']") + " + eos_token + " +
+         quoted_literal(f.assistant_after) + " }}{% endif %}{% endfor %}";
   return out;
 }
 
@@ -102,14 +109,16 @@ std::string write(const Gemma& f) {
 
 /// One branch a role, `end` being what follows the content.
 std::string three_roles(const std::string& system_condition, const std::string& end) {
-  const auto put = [&](const std::string& role) { return "{{ '<|" + role + "|>\\n' + message['content'] + " + end + " }}"; };
+  const auto put = [&](const std::string& role) {
+    return "{{ '<|" + role + "|>\\n' + message['content'] + " + end + " }}";
+  };
   return "{% if " + system_condition + " %}" + put("system") + "{% elif message['role'] == 'user' %}" + put("user") +
          "{% elif message['role'] == 'assistant' %}" + put("assistant") + "{% endif %}";
 }
 
 std::string write(const Zephyr&) {
-  return "{% for message in messages %}" + three_roles("message['role'] == 'system'", "eos_token + '\\n'") + "{% endfor %}" +
-         opening(Opening::asked, "<|assistant|>\n");
+  return "{% for message in messages %}" + three_roles("message['role'] == 'system'", "eos_token + '\\n'") +
+         "{% endfor %}" + opening(Opening::asked, "<|assistant|>\n");
 }
 
 std::string write(const Phi3& f) {
@@ -120,7 +129,8 @@ std::string write(const Phi3& f) {
            "{{ '<|user|>\\n' + message['content'] + '<|end|>\\n<|assistant|>\\n' }}"
            "{% elif message['role'] == 'assistant' %}{{ message['content'] + '<|end|>\\n' }}{% endif %}{% endfor %}";
   }
-  const std::string system = f.skip_empty_system ? "message['role'] == 'system' and message['content']" : "message['role'] == 'system'";
+  const std::string system =
+      f.skip_empty_system ? "message['role'] == 'system' and message['content']" : "message['role'] == 'system'";
   out += "{% for message in messages %}" + three_roles(system, "'<|end|>\\n'") +
          "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}";
   return out + (f.end_of_text ? "{% else %}{{ eos_token }}{% endif %}" : "{% endif %}");
@@ -128,7 +138,8 @@ std::string write(const Phi3& f) {
 
 std::string write(const Alpaca&) {
   return std::string(split_system) +
-         "{{ bos_token }}{% if system_message is not none %}{{ system_message }}{% else %}{{ 'Below is an instruction that "
+         "{{ bos_token }}{% if system_message is not none %}{{ system_message }}{% else %}{{ 'Below is an instruction "
+         "that "
          "describes a task. Write a response that appropriately completes the request.' }}{% endif %}{{ '\\n\\n' }}"
          "{% for message in turns %}" +
          alternate +

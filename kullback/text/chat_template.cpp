@@ -91,7 +91,9 @@ Recognised llama3(std::string_view jinja, Outline outline, const ChatTokens& tok
 
 /// Blanks at the end or the beginning of a text.
 std::string blanks_at_end(std::string_view text) { return std::string(text.substr(text.find_last_not_of(' ') + 1)); }
-std::string blanks_at_begin(std::string_view text) { return std::string(text.substr(0, std::min(text.find_first_not_of(' '), text.size()))); }
+std::string blanks_at_begin(std::string_view text) {
+  return std::string(text.substr(0, std::min(text.find_first_not_of(' '), text.size())));
+}
 
 Recognised mistral(std::string_view jinja, Outline outline, const ChatTokens& tokens) {
   const std::string text = jinja_outline(jinja);
@@ -100,7 +102,8 @@ Recognised mistral(std::string_view jinja, Outline outline, const ChatTokens& to
   if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;
   Mistral format;
   format.tokens = tokens;
-  format.user_before = blanks_at_end(std::string_view(text).substr(0, open)) + "[INST]" + blanks_at_begin(std::string_view(text).substr(open + 6));
+  format.user_before = blanks_at_end(std::string_view(text).substr(0, open)) + "[INST]" +
+                       blanks_at_begin(std::string_view(text).substr(open + 6));
   format.user_after = blanks_at_end(std::string_view(text).substr(0, close)) + "[/INST]";
   const bool last = outline.take("{last}");
   const bool with_system = outline.take(format.user_before + "{system}\n\n{content}" + format.user_after);
@@ -110,7 +113,8 @@ Recognised mistral(std::string_view jinja, Outline outline, const ChatTokens& to
   for (const char* before : {" ", ""}) {
     for (const char* after : {" ", ""}) {
       for (const bool trim : {true, false}) {
-        if (assistant || !outline.take(std::string(before) + (trim ? "{content|trim}" : "{content}") + "{eos}" + after)) continue;
+        if (assistant || !outline.take(std::string(before) + (trim ? "{content|trim}" : "{content}") + "{eos}" + after))
+          continue;
         assistant = true;
         format.assistant_before = before;
         format.assistant_after = after;
@@ -147,7 +151,8 @@ Recognised phi3(std::string_view jinja, Outline outline, const ChatTokens& token
   format.bos = outline.take("{bos}");
   format.first_release = !outline.has("<|system|>") && !contains(jinja, "add_generation_prompt");
   if (format.first_release) {
-    const bool turns = outline.take("<|user|>\n{content}<|end|>\n<|assistant|>\n") && outline.take("{content}<|end|>\n");
+    const bool turns =
+        outline.take("<|user|>\n{content}<|end|>\n<|assistant|>\n") && outline.take("{content}<|end|>\n");
     return turns && outline.nothing_left() ? Recognised(format) : std::nullopt;
   }
   format.skip_empty_system = contains(jinja, "'system' and message['content']");
@@ -174,18 +179,25 @@ struct Family {
 constexpr std::array families{
     Family{"chatml", "<|im_start|>", chatml, [](const ChatTokens&) -> ChatFormat { return ChatMl{}; }},
     Family{"llama3", "<|start_header_id|>", llama3,
-           [](const ChatTokens& t) -> ChatFormat { return Llama3{t, Opening::asked, ""}; }},
+           [](const ChatTokens& t) -> ChatFormat {
+             return Llama3{t, Opening::asked, ""};
+           }},
     Family{"llama2", "<<SYS>>", llama2, [](const ChatTokens& t) -> ChatFormat { return Llama2{t}; }},
     Family{"mistral", "[INST]", mistral,
            [](const ChatTokens& t) -> ChatFormat {
              return Mistral{t, Mistral::System::first, "[INST] ", " [/INST]", " ", "", false};
            }},
-    Family{"gemma", "<start_of_turn>", gemma, [](const ChatTokens& t) -> ChatFormat { return Gemma{t, true}; }},
+    Family{"gemma", "<start_of_turn>", gemma,
+           [](const ChatTokens& t) -> ChatFormat {
+             return Gemma{t, true};
+           }},
     Family{"phi3", "<|end|>", phi3, [](const ChatTokens& t) -> ChatFormat { return Phi3{t}; }},
     Family{"zephyr", "<|user|>", zephyr, [](const ChatTokens& t) -> ChatFormat { return Zephyr{t}; }},
     Family{"alpaca", "### Instruction:", alpaca, [](const ChatTokens& t) -> ChatFormat { return Alpaca{t}; }},
     Family{"qwen2", nullptr, nullptr,
-           [](const ChatTokens&) -> ChatFormat { return ChatMl{{}, "You are a helpful assistant."}; }},
+           [](const ChatTokens&) -> ChatFormat {
+             return ChatMl{{}, "You are a helpful assistant."};
+           }},
     Family{"qwen2.5", nullptr, nullptr,
            [](const ChatTokens&) -> ChatFormat {
              return ChatMl{{}, "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."};
@@ -199,7 +211,8 @@ constexpr std::array families{
 /// The beginning of a template, on one line, so that a message can name it.
 std::string beginning(std::string_view jinja) {
   std::string text(jinja.substr(0, 60));
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7e; }, ' ');
   return text + (jinja.size() > 60 ? "…" : "");
 }
 
@@ -210,8 +223,10 @@ ChatTemplate ChatTemplate::recognise(std::string_view jinja, std::string_view na
     if (family.mark == nullptr || !contains(jinja, family.mark)) continue;
     Recognised format = family.read(jinja, Outline(jinja_outline(jinja)), tokens);
     if (!format) {
-      fail("{}: its chat template (\"{}\") is like {}, but with additions that Kullback does not render; "
-           "--chat-template {} uses the common form all the same", name, beginning(jinja), family.name, family.name);
+      fail(
+          "{}: its chat template (\"{}\") is like {}, but with additions that Kullback does not render; "
+          "--chat-template {} uses the common form all the same",
+          name, beginning(jinja), family.name, family.name);
     }
     ChatTemplate out;
     out.name_ = family.name;

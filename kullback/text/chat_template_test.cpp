@@ -26,7 +26,8 @@ Json fixture() {
 
 std::vector<Message> conversation(const Json& turns) {
   std::vector<Message> messages;
-  for (const Json& turn : turns) messages.push_back({turn["role"].get<std::string>(), turn["content"].get<std::string>()});
+  for (const Json& turn : turns)
+    messages.push_back({turn["role"].get<std::string>(), turn["content"].get<std::string>()});
   return messages;
 }
 
@@ -90,9 +91,10 @@ std::string refusal(const std::string& jinja) {
 }
 
 TEST(ChatTemplate, NamesATemplateThatIsNoneOfThem) {
-  EXPECT_THAT(refusal("{% for m in messages %}{{ '@@' + m.role + m.content }}{% endfor %}"),
-              AllOf(StartsWith("model.gguf: its chat template (\"{% for m in messages %}"), HasSubstr("none of the built-in ones"),
-                    HasSubstr("--chat-template"), HasSubstr("qwen2.5 and smollm2")));
+  EXPECT_THAT(
+      refusal("{% for m in messages %}{{ '@@' + m.role + m.content }}{% endfor %}"),
+      AllOf(StartsWith("model.gguf: its chat template (\"{% for m in messages %}"),
+            HasSubstr("none of the built-in ones"), HasSubstr("--chat-template"), HasSubstr("qwen2.5 and smollm2")));
   EXPECT_THAT(refusal(""), HasSubstr("none of the built-in ones"));
 }
 
@@ -129,8 +131,8 @@ TEST(ChatTemplate, RefusesWhatItCannotPlace) {
 TEST(ChatTemplate, ResponseOfEveryFormatEndsItsTurn) {
   const std::map<std::string, std::string> ends{
       {"chatml", "<|im_end|>\n"}, {"qwen2", "<|im_end|>\n"}, {"qwen2.5", "<|im_end|>\n"}, {"smollm2", "<|im_end|>\n"},
-      {"llama2", "</s>"}, {"llama3", "<|eot_id|>"}, {"mistral", "</s>"}, {"gemma", "<end_of_turn>\n"}, {"zephyr", "</s>\n"},
-      {"phi3", "<|end|>\n</s>"}, {"alpaca", "</s>\n\n"}};
+      {"llama2", "</s>"},         {"llama3", "<|eot_id|>"},  {"mistral", "</s>"},         {"gemma", "<end_of_turn>\n"},
+      {"zephyr", "</s>\n"},       {"phi3", "<|end|>\n</s>"}, {"alpaca", "</s>\n\n"}};
   const std::vector<Message> whole{{"user", "Why?"}, {"assistant", "Because."}};
   for (const std::string& name : ChatTemplate::names()) {
     const ChatTemplate chat = ChatTemplate::named(name, tokens());
@@ -146,7 +148,8 @@ TEST(ChatTemplate, BeginsOnce) {
   BpeSpec spec;
   spec.name = "invented";
   spec.pre_tokenizer = "llama-bpe";  // whose models want a beginning
-  for (int byte = 0; byte < 256; ++byte) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   spec.types.assign(256, 1);
   for (const char* token : {"<s>", "</s>", "<|eot_id|>"}) {
     spec.tokens.emplace_back(token);
@@ -175,7 +178,8 @@ TEST(JinjaOutline, FollowsTheRenderersWhiteSpace) {
 }
 
 TEST(JinjaOutline, TakesWhatIsNotClosed) {
-  for (const char* text : {"{{", "{%", "{#", "{{ 'a", "{% if", "{{ a + ", "{% endif %}{% else %}{% endfor %}", "{", "{{-", "{{ ( }}", "{{ ']' ) }}"}) {
+  for (const char* text : {"{{", "{%", "{#", "{{ 'a", "{% if", "{{ a + ", "{% endif %}{% else %}{% endfor %}", "{",
+                           "{{-", "{{ ( }}", "{{ ']' ) }}"}) {
     EXPECT_NO_THROW(jinja_outline(text)) << text;
   }
 }

@@ -30,7 +30,10 @@ std::optional<char> named_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   int value = 0;
   for (const char c : token.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return std::nullopt;
     value = 16 * value + digit;
   }
@@ -80,8 +83,11 @@ Tokens run(const StripDecoder& step, Tokens tokens, bool) {
   for (std::string& token : tokens) {
     std::size_t begin = 0, end = token.size();
     if (step.content.empty()) continue;
-    for (std::size_t i = 0; i < step.start && std::string_view(token).substr(begin).starts_with(step.content); ++i) begin += step.content.size();
-    for (std::size_t i = 0; i < step.stop && std::string_view(token).substr(begin, end - begin).ends_with(step.content); ++i) end -= step.content.size();
+    for (std::size_t i = 0; i < step.start && std::string_view(token).substr(begin).starts_with(step.content); ++i)
+      begin += step.content.size();
+    for (std::size_t i = 0; i < step.stop && std::string_view(token).substr(begin, end - begin).ends_with(step.content);
+         ++i)
+      end -= step.content.size();
     token = token.substr(begin, end - begin);
   }
   return tokens;

@@ -39,8 +39,8 @@ struct WordPieceDecoder {
   bool cleanup = true;
 };
 
-using DecoderStep = std::variant<ByteLevelDecoder, MetaspaceDecoder, ByteFallbackDecoder, FuseDecoder, StripDecoder, ReplaceDecoder,
-                                 BpeDecoder, WordPieceDecoder>;
+using DecoderStep = std::variant<ByteLevelDecoder, MetaspaceDecoder, ByteFallbackDecoder, FuseDecoder, StripDecoder,
+                                 ReplaceDecoder, BpeDecoder, WordPieceDecoder>;
 
 /// With `exact`, bytes come out as they are; else invalid UTF-8 becomes U+FFFD, in the way of the tokenizers library.
 std::string decode_tokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens, bool exact);

@@ -34,26 +34,46 @@ struct NamedKind {
 };
 
 constexpr std::array names{
-    NamedKind{"gpt-2", Kind::gpt2},          NamedKind{"gpt2", Kind::gpt2},
-    NamedKind{"phi-2", Kind::gpt2},          NamedKind{"mpt", Kind::gpt2},
-    NamedKind{"olmo", Kind::gpt2},           NamedKind{"jais", Kind::gpt2},
-    NamedKind{"gigachat", Kind::gpt2},       NamedKind{"exaone4", Kind::gpt2},
-    NamedKind{"trillion", Kind::gpt2},       NamedKind{"granite-docling", Kind::gpt2},
-    NamedKind{"smollm", Kind::smollm},       NamedKind{"starcoder", Kind::smollm},
-    NamedKind{"refact", Kind::smollm},       NamedKind{"command-r", Kind::smollm},
-    NamedKind{"codeshell", Kind::smollm},    NamedKind{"exaone", Kind::smollm},
-    NamedKind{"minerva-7b", Kind::smollm},   NamedKind{"llama-bpe", Kind::llama3},
-    NamedKind{"llama3", Kind::llama3},       NamedKind{"llama-v3", Kind::llama3},
-    NamedKind{"falcon3", Kind::llama3},      NamedKind{"falcon-h1", Kind::llama3},
-    NamedKind{"pixtral", Kind::llama3},      NamedKind{"midm-2.0", Kind::llama3},
-    NamedKind{"lfm2", Kind::llama3},         NamedKind{"chatglm-bpe", Kind::chatglm},
-    NamedKind{"glm4", Kind::chatglm},        NamedKind{"dbrx", Kind::chatglm},
-    NamedKind{"smaug-bpe", Kind::chatglm},   NamedKind{"qwen2", Kind::qwen2},
-    NamedKind{"deepseek-r1-qwen", Kind::qwen2}, NamedKind{"megrez", Kind::qwen2},
-    NamedKind{"stablelm2", Kind::qwen2},     NamedKind{"hunyuan", Kind::qwen2},
-    NamedKind{"tekken", Kind::tekken},       NamedKind{"gpt-4o", Kind::gpt4o},
-    NamedKind{"llama4", Kind::gpt4o},        NamedKind{"deepseek-v3", Kind::deepseek3},
-    NamedKind{"hunyuan-dense", Kind::deepseek3}, NamedKind{"falcon", Kind::falcon},
+    NamedKind{"gpt-2", Kind::gpt2},
+    NamedKind{"gpt2", Kind::gpt2},
+    NamedKind{"phi-2", Kind::gpt2},
+    NamedKind{"mpt", Kind::gpt2},
+    NamedKind{"olmo", Kind::gpt2},
+    NamedKind{"jais", Kind::gpt2},
+    NamedKind{"gigachat", Kind::gpt2},
+    NamedKind{"exaone4", Kind::gpt2},
+    NamedKind{"trillion", Kind::gpt2},
+    NamedKind{"granite-docling", Kind::gpt2},
+    NamedKind{"smollm", Kind::smollm},
+    NamedKind{"starcoder", Kind::smollm},
+    NamedKind{"refact", Kind::smollm},
+    NamedKind{"command-r", Kind::smollm},
+    NamedKind{"codeshell", Kind::smollm},
+    NamedKind{"exaone", Kind::smollm},
+    NamedKind{"minerva-7b", Kind::smollm},
+    NamedKind{"llama-bpe", Kind::llama3},
+    NamedKind{"llama3", Kind::llama3},
+    NamedKind{"llama-v3", Kind::llama3},
+    NamedKind{"falcon3", Kind::llama3},
+    NamedKind{"falcon-h1", Kind::llama3},
+    NamedKind{"pixtral", Kind::llama3},
+    NamedKind{"midm-2.0", Kind::llama3},
+    NamedKind{"lfm2", Kind::llama3},
+    NamedKind{"chatglm-bpe", Kind::chatglm},
+    NamedKind{"glm4", Kind::chatglm},
+    NamedKind{"dbrx", Kind::chatglm},
+    NamedKind{"smaug-bpe", Kind::chatglm},
+    NamedKind{"qwen2", Kind::qwen2},
+    NamedKind{"deepseek-r1-qwen", Kind::qwen2},
+    NamedKind{"megrez", Kind::qwen2},
+    NamedKind{"stablelm2", Kind::qwen2},
+    NamedKind{"hunyuan", Kind::qwen2},
+    NamedKind{"tekken", Kind::tekken},
+    NamedKind{"gpt-4o", Kind::gpt4o},
+    NamedKind{"llama4", Kind::gpt4o},
+    NamedKind{"deepseek-v3", Kind::deepseek3},
+    NamedKind{"hunyuan-dense", Kind::deepseek3},
+    NamedKind{"falcon", Kind::falcon},
 };
 
 GgufPreTokenizer made(Kind kind) {
@@ -82,9 +102,7 @@ GgufPreTokenizer made(Kind kind) {
       out.steps = {split(R"(\p{N}{1,3})"), split(R"([\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+)"),
                    split(deepseek3_pattern), without_pattern};
       break;
-    case Kind::falcon:
-      out.steps = {split(R"([\p{P}$+<=>^~|`]+)"), with_pattern, split("[0-9][0-9][0-9]")};
-      break;
+    case Kind::falcon: out.steps = {split(R"([\p{P}$+<=>^~|`]+)"), with_pattern, split("[0-9][0-9][0-9]")}; break;
   }
   return out;
 }
@@ -92,7 +110,8 @@ GgufPreTokenizer made(Kind kind) {
 }  // namespace
 
 GgufPreTokenizer gguf_pre_tokenizer(std::string_view name) {
-  const auto found = std::find_if(names.begin(), names.end(), [&](const NamedKind& known) { return known.name == name; });
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const NamedKind& known) { return known.name == name; });
   if (found != names.end()) return made(found->kind);
   std::vector<std::string> all;
   for (const NamedKind& known : names) all.emplace_back(known.name);

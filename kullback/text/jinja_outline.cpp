@@ -28,8 +28,10 @@ std::size_t end_of_tag(std::string_view jinja, std::size_t at, std::string_view 
   char quote = 0;
   for (; at < jinja.size(); ++at) {
     if (quote != 0) {
-      if (jinja[at] == '\\') ++at;
-      else if (jinja[at] == quote) quote = 0;
+      if (jinja[at] == '\\')
+        ++at;
+      else if (jinja[at] == quote)
+        quote = 0;
     } else if (closing != "#}" && (jinja[at] == '\'' || jinja[at] == '"')) {
       quote = jinja[at];
     } else if (jinja.substr(at).starts_with(closing)) {
@@ -42,19 +44,23 @@ std::size_t end_of_tag(std::string_view jinja, std::size_t at, std::string_view 
 /// Drops blanks after the last line break: lstrip_blocks.
 void strip_indent(std::string& text) {
   const auto last = text.find_last_not_of(" \t");
-  if (last == std::string::npos) text.clear();
-  else if (text[last] == '\n') text.resize(last + 1);
+  if (last == std::string::npos)
+    text.clear();
+  else if (text[last] == '\n')
+    text.resize(last + 1);
 }
 
 std::vector<Part> parts_of(std::string_view jinja) {
   std::vector<Part> parts;
   if (jinja.ends_with('\n')) jinja.remove_suffix(1);  // Jinja drops one at the end
   std::size_t at = 0;
-  bool strip_left = false;      // the tag before ended in "-}}" or the like
-  bool drop_newline = false;    // the tag before was a block: trim_blocks
+  bool strip_left = false;    // the tag before ended in "-}}" or the like
+  bool drop_newline = false;  // the tag before was a block: trim_blocks
   while (at < jinja.size()) {
     std::size_t open = at;
-    while (open < jinja.size() && !(jinja[open] == '{' && open + 1 < jinja.size() && contains("{%#", jinja.substr(open + 1, 1)))) ++open;
+    while (open < jinja.size() &&
+           !(jinja[open] == '{' && open + 1 < jinja.size() && contains("{%#", jinja.substr(open + 1, 1))))
+      ++open;
     std::string text(jinja.substr(at, open - at));
     if (drop_newline && text.starts_with('\n')) text.erase(0, 1);
     if (strip_left) text.erase(0, std::min(text.find_first_not_of(blanks), text.size()));
@@ -86,7 +92,8 @@ std::vector<Part> parts_of(std::string_view jinja) {
 }
 
 std::optional<std::string> literal(std::string_view operand) {
-  if (operand.size() < 2 || (operand[0] != '\'' && operand[0] != '"') || operand.back() != operand[0]) return std::nullopt;
+  if (operand.size() < 2 || (operand[0] != '\'' && operand[0] != '"') || operand.back() != operand[0])
+    return std::nullopt;
   std::string text;
   for (std::size_t i = 1; i + 1 < operand.size(); ++i) {
     if (operand[i] == operand[0]) return std::nullopt;
@@ -106,7 +113,8 @@ std::string placeholder(std::string_view operand) {
   if (contains(operand, "bos_token")) return "{bos}";
   if (contains(operand, "eos_token")) return "{eos}";
   if (contains(operand, "date_string")) return "{date}";
-  if (contains(operand, "system_message") || contains(operand, "messages[0]") || contains(operand, "first_user_prefix")) {
+  if (contains(operand, "system_message") || contains(operand, "messages[0]") ||
+      contains(operand, "first_user_prefix")) {
     return named("system");
   }
   if (contains(operand, "content")) return named("content");
@@ -122,7 +130,8 @@ std::string outline_of(std::string_view expression) {
   char quote = 0;
   const auto operand = [&](std::size_t end) {
     std::string_view text = stripped(expression.substr(begin, end - begin));
-    while (text.size() > 1 && text.front() == '(' && text.back() == ')') text = stripped(text.substr(1, text.size() - 2));
+    while (text.size() > 1 && text.front() == '(' && text.back() == ')')
+      text = stripped(text.substr(1, text.size() - 2));
     if (!text.empty()) {
       const auto plain = literal(text);
       out += plain ? *plain : placeholder(text);
@@ -132,8 +141,10 @@ std::string outline_of(std::string_view expression) {
   for (std::size_t i = 0; i < expression.size(); ++i) {
     const char c = expression[i];
     if (quote != 0) {
-      if (c == '\\') ++i;
-      else if (c == quote) quote = 0;
+      if (c == '\\')
+        ++i;
+      else if (c == quote)
+        quote = 0;
     } else if (c == '\'' || c == '"') {
       quote = c;
     } else if (c == '(' || c == '[') {
@@ -150,7 +161,8 @@ std::string outline_of(std::string_view expression) {
 
 /// Whether a branch is for what our conversations do not have.
 bool is_foreign(std::string_view condition) {
-  constexpr std::array foreign{"tool", "ipython", "document", "image", "is iterable", "is sequence", "is mapping", "builtin"};
+  constexpr std::array foreign{"tool",        "ipython",     "document",   "image",
+                               "is iterable", "is sequence", "is mapping", "builtin"};
   if (condition.starts_with("not ") || contains(condition, "'user'") || contains(condition, "\"user\"")) return false;
   return std::any_of(foreign.begin(), foreign.end(), [&](const char* word) { return contains(condition, word); });
 }

@@ -59,8 +59,10 @@ TracedText rewrite(const Prepend& step, const TracedText& text) {
 template <class Use>
 void each_valid_stretch(const TracedText& text, TracedText& out, Use use) {
   for (const Piece& piece : Section(text, false).pieces) {
-    if (piece.valid) use(piece.range);
-    else out.append_same(text, piece.range);
+    if (piece.valid)
+      use(piece.range);
+    else
+      out.append_same(text, piece.range);
   }
 }
 
@@ -111,10 +113,12 @@ TracedText rewrite(const StripAccents&, const TracedText& text) { return without
 TracedText rewrite(const Nmt&, const TracedText& text) {
   return each_character(text, [](char32_t c, std::string& out) {
     const bool gone = (c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
-    const bool blank = c == 9 || c == 0xa || c == 0xc || c == 0xd || c == 0x1680 || (c >= 0x200b && c <= 0x200f) || c == 0x2028 ||
-                       c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
-    if (blank) out += ' ';
-    else if (!gone) append_utf8(out, c);
+    const bool blank = c == 9 || c == 0xa || c == 0xc || c == 0xd || c == 0x1680 || (c >= 0x200b && c <= 0x200f) ||
+                       c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xfeff || c == 0xfffd;
+    if (blank)
+      out += ' ';
+    else if (!gone)
+      append_utf8(out, c);
   });
 }
 
@@ -135,8 +139,10 @@ TracedText rewrite(const BertNormalizer& step, TracedText text) {
   if (step.clean_text) {
     text = each_character(text, [](char32_t c, std::string& out) {
       if (c == 0 || c == 0xfffd || is_control(c)) return;
-      if (is_space(c)) out += ' ';
-      else append_utf8(out, c);
+      if (is_space(c))
+        out += ' ';
+      else
+        append_utf8(out, c);
     });
   }
   if (step.handle_chinese_chars) {
@@ -147,7 +153,8 @@ TracedText rewrite(const BertNormalizer& step, TracedText text) {
     });
   }
   if (step.strip_accents.value_or(step.lowercase)) {
-    text = without(in_unicode_form({false, false}, text), [](char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; });
+    text =
+        without(in_unicode_form({false, false}, text), [](char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; });
   }
   return step.lowercase ? rewrite(Lowercase{}, text) : text;
 }

@@ -65,8 +65,8 @@ class Precompiled {
 };
 
 /// One step that rewrites a text before it is split.
-using NormalizerStep = std::variant<UnicodeForm, Prepend, Replace, StripSpace, Lowercase, StripAccents, Nmt, BertNormalizer,
-                                    std::shared_ptr<const Precompiled>>;
+using NormalizerStep = std::variant<UnicodeForm, Prepend, Replace, StripSpace, Lowercase, StripAccents, Nmt,
+                                    BertNormalizer, std::shared_ptr<const Precompiled>>;
 
 /// The text after all steps. Invalid UTF-8 is left as it is.
 TracedText normalize(const std::vector<NormalizerStep>& steps, TracedText text);

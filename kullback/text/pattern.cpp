@@ -70,7 +70,8 @@ Pattern::Pattern(std::string_view expression) : expression_(expression) {
                                        PCRE2_UTF | PCRE2_UCP, &code, &place, nullptr);
   if (compiled == nullptr) fail("the regular expression \"{}\" is not well-formed: {}", expression, message_of(code));
   compiled_ = std::shared_ptr<void>(compiled, [](void* owned) { pcre2_code_free(static_cast<pcre2_code*>(owned)); });
-  pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);  // where there is no compiler for this processor, the interpreter runs
+  pcre2_jit_compile(compiled,
+                    PCRE2_JIT_COMPLETE);  // where there is no compiler for this processor, the interpreter runs
 }
 
 Pattern Pattern::literal(std::string_view text) {

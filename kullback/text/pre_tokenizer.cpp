@@ -90,7 +90,9 @@ void run(const Digits& step, Section& section) {
   split_at_characters(section, step.individual ? Split::Behavior::isolated : Split::Behavior::contiguous, is_numeric);
 }
 
-bool is_ascii_symbol(char32_t c) { return c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' || c == '`' || c == '|' || c == '~'; }
+bool is_ascii_symbol(char32_t c) {
+  return c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' || c == '`' || c == '|' || c == '~';
+}
 bool is_symbol(char32_t c) { return is_punctuation(c) || is_ascii_symbol(c); }
 
 void run(const WhitespaceSplit&, Section& section) { split_at_characters(section, Split::Behavior::removed, is_space); }
@@ -140,7 +142,8 @@ void run(const Metaspace& step, Section& section) {
   rewrite_pieces(section, [&](const Piece& piece, TracedText& out) {
     const std::string_view bytes = text_of(section, piece);
     const bool first = section.at_start && text.origin(piece.range).begin == 0;
-    const bool prepend = step.prepend == Metaspace::Prepend::always || (step.prepend == Metaspace::Prepend::first && first);
+    const bool prepend =
+        step.prepend == Metaspace::Prepend::always || (step.prepend == Metaspace::Prepend::first && first);
     if (prepend && !bytes.starts_with(' ') && !bytes.starts_with(step.replacement)) {
       out.append(step.replacement, text, first_character(section, piece));
     }

@@ -32,7 +32,11 @@ struct ByteLevel {
 
 /// sentencepiece's way: spaces become a visible character, which begins each word.
 struct Metaspace {
-  enum class Prepend { always, first, never };  ///< to every section that does not begin with it; to the text's first alone
+  enum class Prepend {
+    always,
+    first,
+    never
+  };  ///< to every section that does not begin with it; to the text's first alone
   std::string replacement = "\u2581";
   Prepend prepend = Prepend::always;
   bool split = true;
@@ -52,7 +56,8 @@ struct Punctuation {
 /// White space dropped, then each punctuation character apart.
 struct BertPreTokenizer {};
 
-using PreTokenizerStep = std::variant<Split, Digits, ByteLevel, Metaspace, WhitespaceSplit, Whitespace, Punctuation, BertPreTokenizer>;
+using PreTokenizerStep =
+    std::variant<Split, Digits, ByteLevel, Metaspace, WhitespaceSplit, Whitespace, Punctuation, BertPreTokenizer>;
 
 void pre_tokenize(const std::vector<PreTokenizerStep>& steps, Section& section);
 

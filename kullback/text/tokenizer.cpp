@@ -20,11 +20,11 @@ using Words = std::variant<Bpe, Unigram, WordPiece>;
 struct Tokenizer::Made {
   TokenizerParts parts;
   Words words;
-  bool byte_level;                  // tokens are bytes in the byte alphabet
-  AddedTokens raw, normalized;      // looked for before and after normalisation
+  bool byte_level;              // tokens are bytes in the byte alphabet
+  AddedTokens raw, normalized;  // looked for before and after normalisation
   std::unordered_map<std::string, std::int32_t> added_ids;
-  std::vector<std::string> bytes;   // of every id
-  std::vector<bool> special;        // of every id
+  std::vector<std::string> bytes;  // of every id
+  std::vector<bool> special;       // of every id
 
   Made(TokenizerParts given, std::string_view name);
   void encode_stretch(TracedText text, bool at_start, bool ranges, Encoding& out) const;
@@ -188,13 +188,15 @@ void Tokenizer::Made::encode_stretch(TracedText text, bool at_start, bool ranges
     std::visit([&](const auto& kind) { kind.encode(word, tokens); }, words);
     for (const TokenSpan& token : tokens) {
       out.ids.push_back(token.id);
-      if (ranges) out.ranges.push_back(section.text.origin({piece.range.begin + token.begin, piece.range.begin + token.end}));
+      if (ranges)
+        out.ranges.push_back(section.text.origin({piece.range.begin + token.begin, piece.range.begin + token.end}));
     }
   }
 }
 
 /// Normalised text in which added tokens are still to be found.
-void Tokenizer::Made::encode_between(const TracedText& text, bool at_start, bool parse_special, bool ranges, Encoding& out) const {
+void Tokenizer::Made::encode_between(const TracedText& text, bool at_start, bool parse_special, bool ranges,
+                                     Encoding& out) const {
   const auto matches = normalized.find(text.text(), parse_special);
   if (matches.empty()) return encode_stretch(text, at_start, ranges, out);
   std::size_t done = 0;
@@ -211,7 +213,8 @@ void Tokenizer::Made::encode_between(const TracedText& text, bool at_start, bool
 }
 
 Encoding Tokenizer::Made::encode(std::string_view text, bool parse_special, bool ranges) const {
-  if (text.size() > std::numeric_limits<std::int32_t>::max()) fail("a text of {} bytes is too long to be encoded at once", text.size());
+  if (text.size() > std::numeric_limits<std::int32_t>::max())
+    fail("a text of {} bytes is too long to be encoded at once", text.size());
   Encoding out;
   std::size_t done = 0;
   const auto between = [&](std::size_t end) {
@@ -229,7 +232,8 @@ Encoding Tokenizer::Made::encode(std::string_view text, bool parse_special, bool
   return out;
 }
 
-Tokenizer::Tokenizer(TokenizerParts parts, std::string_view name) : made_(std::make_shared<const Made>(std::move(parts), name)) {}
+Tokenizer::Tokenizer(TokenizerParts parts, std::string_view name)
+    : made_(std::make_shared<const Made>(std::move(parts), name)) {}
 
 Tokenizer::Tokenizer(const BpeSpec& spec) : Tokenizer(parts_of(spec), spec.name) {}
 
@@ -241,7 +245,8 @@ Encoding Tokenizer::encode_with_ranges(std::string_view text, bool parse_special
   return made_->encode(text, parse_special, true);
 }
 
-std::vector<std::vector<std::int32_t>> Tokenizer::encode_all(std::span<const std::string> texts, bool parse_special, int threads) const {
+std::vector<std::vector<std::int32_t>> Tokenizer::encode_all(std::span<const std::string> texts, bool parse_special,
+                                                             int threads) const {
   std::vector<std::vector<std::int32_t>> out(texts.size());
   std::atomic<std::size_t> next{0};
   std::vector<std::exception_ptr> problems(texts.size());
@@ -254,7 +259,8 @@ std::vector<std::vector<std::int32_t>> Tokenizer::encode_all(std::span<const std
       }
     }
   };
-  const std::size_t wanted = threads > 0 ? static_cast<std::size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t wanted =
+      threads > 0 ? static_cast<std::size_t>(threads) : std::max(1u, std::thread::hardware_concurrency());
   {
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < std::min(wanted, texts.size()); ++i) others.emplace_back(work);
@@ -270,8 +276,10 @@ std::vector<std::int32_t> Tokenizer::add_special(std::vector<std::int32_t> ids) 
   std::vector<std::int32_t> prefix, suffix;
   bool before = true;
   for (const TemplateItem& item : made_->parts.post_processor.single) {
-    if (item.kind == TemplateItem::Kind::first) before = false;
-    else (before ? prefix : suffix).insert((before ? prefix : suffix).end(), item.ids.begin(), item.ids.end());
+    if (item.kind == TemplateItem::Kind::first)
+      before = false;
+    else
+      (before ? prefix : suffix).insert((before ? prefix : suffix).end(), item.ids.begin(), item.ids.end());
   }
   const bool begun = ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
   if (!begun) ids.insert(ids.begin(), prefix.begin(), prefix.end());
@@ -293,7 +301,8 @@ Tokenizer::Together Tokenizer::put_together(std::span<const std::int32_t> first)
   return out;
 }
 
-Tokenizer::Together Tokenizer::put_together(std::span<const std::int32_t> first, std::span<const std::int32_t> second) const {
+Tokenizer::Together Tokenizer::put_together(std::span<const std::int32_t> first,
+                                            std::span<const std::int32_t> second) const {
   std::vector<TemplateItem> items = made_->parts.post_processor.pair;
   if (items.empty()) items = {{TemplateItem::Kind::first, {}, 0}, {TemplateItem::Kind::second, {}, 1}};
   Together out;
@@ -345,14 +354,15 @@ std::vector<ByteRange> Tokenizer::offsets(std::string_view text, const Encoding&
   const PostProcessor& post = made_->parts.post_processor;
   for (std::size_t i = 0; i < encoding.ids.size(); ++i) {
     const ByteRange bytes = encoding.ranges[i];
-    ByteRange range{code_points[bytes.begin], bytes.size() == 0 ? code_points[bytes.end] : code_points[bytes.end - 1] + 1};
+    ByteRange range{code_points[bytes.begin],
+                    bytes.size() == 0 ? code_points[bytes.end] : code_points[bytes.end - 1] + 1};
     if (post.trim_offsets) {
       const std::string& token = made_->bytes[static_cast<std::size_t>(encoding.ids[i])];
       const auto added = made_->added_ids.find(token);
       const bool is_added = added != made_->added_ids.end() && added->second == encoding.ids[i];
       // An added token counts with the white space that it took.
       auto [leading, trailing] = is_added ? spaces_at_ends(text.substr(bytes.begin, bytes.size()), false)
-                                           : spaces_at_ends(token, made_->byte_level);
+                                          : spaces_at_ends(token, made_->byte_level);
       // One space at the beginning may be the one that was put there, which takes up nothing of the text.
       if (leading == 1 && post.add_prefix_space && (i == 0 || range.begin == 0)) leading = 0;
       range.begin = std::min(range.begin + leading, range.end);
@@ -382,8 +392,12 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   return decode_tokens(made_->parts.decoder, std::move(tokens), exact);
 }
 
-std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const { return decode(ids, skip_special, true); }
-std::string Tokenizer::decode_text(std::span<const std::int32_t> ids, bool skip_special) const { return decode(ids, skip_special, false); }
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  return decode(ids, skip_special, true);
+}
+std::string Tokenizer::decode_text(std::span<const std::int32_t> ids, bool skip_special) const {
+  return decode(ids, skip_special, false);
+}
 
 std::int64_t Tokenizer::vocabulary_size() const { return static_cast<std::int64_t>(made_->bytes.size()); }
 
@@ -394,7 +408,8 @@ std::optional<std::int32_t> Tokenizer::token_id(std::string_view text) const {
 }
 
 bool Tokenizer::is_special(std::int32_t id) const {
-  return id >= 0 && static_cast<std::size_t>(id) < made_->special.size() && made_->special[static_cast<std::size_t>(id)];
+  return id >= 0 && static_cast<std::size_t>(id) < made_->special.size() &&
+         made_->special[static_cast<std::size_t>(id)];
 }
 
 std::optional<std::int32_t> Tokenizer::bos() const { return made_->parts.special.bos; }

@@ -26,13 +26,15 @@ struct SpecialIds {
 
 /// Byte-level BPE as a GGUF file carries it (`tokenizer.ggml.model` = "gpt2").
 struct BpeSpec {
-  std::string name;                   ///< of the file, for messages
-  std::vector<std::string> tokens;    ///< `tokens`: normal ones in the byte alphabet, the others as they read
-  std::vector<std::string> merges;    ///< `merges`: "left right", first merged first
-  std::vector<std::int64_t> types;    ///< `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty: all normal
-  std::string pre_tokenizer;          ///< `pre`: "gpt2", "smollm", "llama-bpe", "qwen2", …
+  std::string name;                 ///< of the file, for messages
+  std::vector<std::string> tokens;  ///< `tokens`: normal ones in the byte alphabet, the others as they read
+  std::vector<std::string> merges;  ///< `merges`: "left right", first merged first
+  std::vector<std::int64_t>
+      types;  ///< `token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty: all normal
+  std::string pre_tokenizer;  ///< `pre`: "gpt2", "smollm", "llama-bpe", "qwen2", …
   SpecialIds special;
-  std::optional<bool> add_bos, add_eos;  ///< what add_special() puts around a text; absent: as the pre-tokeniser's models do
+  std::optional<bool> add_bos,
+      add_eos;  ///< what add_special() puts around a text; absent: as the pre-tokeniser's models do
   bool add_prefix_space = false;
 };
 
@@ -48,7 +50,7 @@ struct TemplateItem {
 /// What goes around one text and around two. Empty: nothing does.
 struct PostProcessor {
   std::vector<TemplateItem> single, pair;
-  bool byte_level = false;                            ///< a step that only settles offsets is there
+  bool byte_level = false;                              ///< a step that only settles offsets is there
   bool trim_offsets = false, add_prefix_space = false;  ///< offsets leave out the spaces at a token's ends
 };
 
@@ -93,7 +95,8 @@ class Tokenizer {
   Together put_together(std::span<const std::int32_t> first) const;
   Together put_together(std::span<const std::int32_t> first, std::span<const std::int32_t> second) const;
   /// The ids of many texts, on as many threads as there are processors (or `threads`).
-  std::vector<std::vector<std::int32_t>> encode_all(std::span<const std::string> texts, bool parse_special = true, int threads = 0) const;
+  std::vector<std::vector<std::int32_t>> encode_all(std::span<const std::string> texts, bool parse_special = true,
+                                                    int threads = 0) const;
   /// Where each token stands, as the tokenizers library counts: [begin, end) in code points of the text.
   std::vector<ByteRange> offsets(std::string_view text, const Encoding& encoding) const;
 
@@ -105,7 +108,8 @@ class Tokenizer {
   std::string token_bytes(std::int32_t id) const;
 
   std::int64_t vocabulary_size() const;  ///< largest id + 1
-  std::optional<std::int32_t> token_id(std::string_view text) const;  ///< added token, or vocabulary entry as it is spelt there
+  std::optional<std::int32_t> token_id(
+      std::string_view text) const;  ///< added token, or vocabulary entry as it is spelt there
   bool is_special(std::int32_t id) const;
   std::optional<std::int32_t> bos() const;
   std::optional<std::int32_t> eos() const;

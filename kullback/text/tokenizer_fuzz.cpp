@@ -18,7 +18,8 @@ Tokenizer invented(const char* pre_tokenizer) {
   BpeSpec spec;
   spec.name = "invented";
   spec.pre_tokenizer = pre_tokenizer;
-  for (int byte = 0; byte < 256; ++byte) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   spec.merges = {"a b", "Ġ Ġ", "Ġ a", "ĠĠ ĠĠ", "Ã ©", "ab ab", "1 2"};
   for (const std::string& merge : spec.merges) {
     const auto space = merge.find(' ');
@@ -35,7 +36,8 @@ Tokenizer invented(const char* pre_tokenizer) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::vector<Tokenizer> tokenizers{invented("gpt-2"), invented("smollm"), invented("llama-bpe"), invented("tekken")};
+  static const std::vector<Tokenizer> tokenizers{invented("gpt-2"), invented("smollm"), invented("llama-bpe"),
+                                                 invented("tekken")};
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   for (const Tokenizer& tokenizer : tokenizers) {
     if (tokenizer.decode(tokenizer.encode(text)) != text) std::abort();

@@ -26,7 +26,9 @@ struct Part {
     if (!node.is_string()) fail("{} is not a text", path);
     return node.get<std::string>();
   }
-  std::string text(const char* key, std::string fallback) const { return has(key) ? (*this)[key].text() : std::move(fallback); }
+  std::string text(const char* key, std::string fallback) const {
+    return has(key) ? (*this)[key].text() : std::move(fallback);
+  }
   bool flag(const char* key, bool fallback) const {
     if (!has(key)) return fallback;
     if (!node.at(key).is_boolean()) fail("{}.{} is neither true nor false", path, key);
@@ -82,22 +84,35 @@ std::vector<NormalizerStep> read_normalizer(const Part& whole) {
   std::vector<NormalizerStep> steps;
   read_steps(whole, "normalizers", steps, 0, [&](const Part& part) {
     const std::string type = part.type();
-    if (type == "NFC") steps.emplace_back(UnicodeForm{true, false});
-    else if (type == "NFD") steps.emplace_back(UnicodeForm{false, false});
-    else if (type == "NFKC") steps.emplace_back(UnicodeForm{true, true});
-    else if (type == "NFKD") steps.emplace_back(UnicodeForm{false, true});
-    else if (type == "Prepend") steps.emplace_back(Prepend{part["prepend"].text()});
-    else if (type == "Replace") steps.emplace_back(replace_of(part));
-    else if (type == "Strip") steps.emplace_back(StripSpace{part.flag("strip_left", true), part.flag("strip_right", true)});
-    else if (type == "Lowercase") steps.emplace_back(Lowercase{});
-    else if (type == "StripAccents") steps.emplace_back(StripAccents{});
-    else if (type == "Nmt") steps.emplace_back(Nmt{});
-    else if (type == "Precompiled") steps.emplace_back(std::make_shared<const Precompiled>(part.text("precompiled_charsmap", ""), part.path));
+    if (type == "NFC")
+      steps.emplace_back(UnicodeForm{true, false});
+    else if (type == "NFD")
+      steps.emplace_back(UnicodeForm{false, false});
+    else if (type == "NFKC")
+      steps.emplace_back(UnicodeForm{true, true});
+    else if (type == "NFKD")
+      steps.emplace_back(UnicodeForm{false, true});
+    else if (type == "Prepend")
+      steps.emplace_back(Prepend{part["prepend"].text()});
+    else if (type == "Replace")
+      steps.emplace_back(replace_of(part));
+    else if (type == "Strip")
+      steps.emplace_back(StripSpace{part.flag("strip_left", true), part.flag("strip_right", true)});
+    else if (type == "Lowercase")
+      steps.emplace_back(Lowercase{});
+    else if (type == "StripAccents")
+      steps.emplace_back(StripAccents{});
+    else if (type == "Nmt")
+      steps.emplace_back(Nmt{});
+    else if (type == "Precompiled")
+      steps.emplace_back(std::make_shared<const Precompiled>(part.text("precompiled_charsmap", ""), part.path));
     else if (type == "BertNormalizer") {
-      BertNormalizer step{part.flag("clean_text", true), part.flag("handle_chinese_chars", true), std::nullopt, part.flag("lowercase", true)};
+      BertNormalizer step{part.flag("clean_text", true), part.flag("handle_chinese_chars", true), std::nullopt,
+                          part.flag("lowercase", true)};
       if (part.has("strip_accents")) step.strip_accents = part.flag("strip_accents", true);
       steps.emplace_back(step);
-    } else part.unknown();
+    } else
+      part.unknown();
   });
   return steps;
 }
@@ -117,10 +132,14 @@ Metaspace metaspace_of(const Part& part) {
   Metaspace step;
   step.replacement = part.text("replacement", step.replacement);
   const std::string scheme = part.text("prepend_scheme", part.flag("add_prefix_space", true) ? "always" : "never");
-  if (scheme == "always") step.prepend = Metaspace::Prepend::always;
-  else if (scheme == "first") step.prepend = Metaspace::Prepend::first;
-  else if (scheme == "never") step.prepend = Metaspace::Prepend::never;
-  else fail("{}.prepend_scheme is \"{}\", which is not known", part.path, scheme);
+  if (scheme == "always")
+    step.prepend = Metaspace::Prepend::always;
+  else if (scheme == "first")
+    step.prepend = Metaspace::Prepend::first;
+  else if (scheme == "never")
+    step.prepend = Metaspace::Prepend::never;
+  else
+    fail("{}.prepend_scheme is \"{}\", which is not known", part.path, scheme);
   step.split = part.flag("split", true);
   return step;
 }
@@ -129,16 +148,26 @@ std::vector<PreTokenizerStep> read_pre_tokenizer(const Part& whole) {
   std::vector<PreTokenizerStep> steps;
   read_steps(whole, "pretokenizers", steps, 0, [&](const Part& part) {
     const std::string type = part.type();
-    if (type == "ByteLevel") steps.emplace_back(ByteLevel{part.flag("add_prefix_space", true), part.flag("use_regex", true)});
-    else if (type == "Split") steps.emplace_back(Split{pattern_of(part["pattern"]), behavior_of(part["behavior"]), part.flag("invert", false)});
-    else if (type == "Digits") steps.emplace_back(Digits{part.flag("individual_digits", false)});
-    else if (type == "Metaspace") steps.emplace_back(metaspace_of(part));
-    else if (type == "WhitespaceSplit") steps.emplace_back(WhitespaceSplit{});
-    else if (type == "Whitespace") steps.emplace_back(Whitespace{});
-    else if (type == "Punctuation") steps.emplace_back(Punctuation{part.has("behavior") ? behavior_of(part["behavior"]) : Split::Behavior::isolated});
-    else if (type == "BertPreTokenizer") steps.emplace_back(BertPreTokenizer{});
-    else if (type == "CharDelimiterSplit") steps.emplace_back(Split{Pattern::literal(part["delimiter"].text()), Split::Behavior::removed, false});
-    else part.unknown();
+    if (type == "ByteLevel")
+      steps.emplace_back(ByteLevel{part.flag("add_prefix_space", true), part.flag("use_regex", true)});
+    else if (type == "Split")
+      steps.emplace_back(Split{pattern_of(part["pattern"]), behavior_of(part["behavior"]), part.flag("invert", false)});
+    else if (type == "Digits")
+      steps.emplace_back(Digits{part.flag("individual_digits", false)});
+    else if (type == "Metaspace")
+      steps.emplace_back(metaspace_of(part));
+    else if (type == "WhitespaceSplit")
+      steps.emplace_back(WhitespaceSplit{});
+    else if (type == "Whitespace")
+      steps.emplace_back(Whitespace{});
+    else if (type == "Punctuation")
+      steps.emplace_back(Punctuation{part.has("behavior") ? behavior_of(part["behavior"]) : Split::Behavior::isolated});
+    else if (type == "BertPreTokenizer")
+      steps.emplace_back(BertPreTokenizer{});
+    else if (type == "CharDelimiterSplit")
+      steps.emplace_back(Split{Pattern::literal(part["delimiter"].text()), Split::Behavior::removed, false});
+    else
+      part.unknown();
   });
   return steps;
 }
@@ -147,16 +176,25 @@ std::vector<DecoderStep> read_decoder(const Part& whole) {
   std::vector<DecoderStep> steps;
   read_steps(whole, "decoders", steps, 0, [&](const Part& part) {
     const std::string type = part.type();
-    if (type == "ByteLevel") steps.emplace_back(ByteLevelDecoder{});
-    else if (type == "Metaspace") steps.emplace_back(MetaspaceDecoder{metaspace_of(part)});
-    else if (type == "ByteFallback") steps.emplace_back(ByteFallbackDecoder{});
-    else if (type == "Fuse") steps.emplace_back(FuseDecoder{});
+    if (type == "ByteLevel")
+      steps.emplace_back(ByteLevelDecoder{});
+    else if (type == "Metaspace")
+      steps.emplace_back(MetaspaceDecoder{metaspace_of(part)});
+    else if (type == "ByteFallback")
+      steps.emplace_back(ByteFallbackDecoder{});
+    else if (type == "Fuse")
+      steps.emplace_back(FuseDecoder{});
     else if (type == "Strip") {
-      steps.emplace_back(StripDecoder{part["content"].text(), static_cast<std::size_t>(part["start"].whole()), static_cast<std::size_t>(part["stop"].whole())});
-    } else if (type == "Replace") steps.emplace_back(ReplaceDecoder{replace_of(part)});
-    else if (type == "BPEDecoder") steps.emplace_back(BpeDecoder{part.text("suffix", "</w>")});
-    else if (type == "WordPiece") steps.emplace_back(WordPieceDecoder{part.text("prefix", "##"), part.flag("cleanup", true)});
-    else part.unknown();
+      steps.emplace_back(StripDecoder{part["content"].text(), static_cast<std::size_t>(part["start"].whole()),
+                                      static_cast<std::size_t>(part["stop"].whole())});
+    } else if (type == "Replace")
+      steps.emplace_back(ReplaceDecoder{replace_of(part)});
+    else if (type == "BPEDecoder")
+      steps.emplace_back(BpeDecoder{part.text("suffix", "</w>")});
+    else if (type == "WordPiece")
+      steps.emplace_back(WordPieceDecoder{part.text("prefix", "##"), part.flag("cleanup", true)});
+    else
+      part.unknown();
   });
   return steps;
 }
@@ -168,9 +206,11 @@ std::vector<std::string> read_vocabulary(const Part& part) {
   const std::size_t limit = 4 * part.node.size() + 1024;
   for (const auto& [token, id] : part.node.items()) {
     const std::size_t place = static_cast<std::size_t>(Part{id, part.path + "[\"" + token + "\"]"}.whole());
-    if (place >= limit) fail("{}: token \"{}\" has the id {}, far beyond the {} tokens", part.path, token, place, part.node.size());
+    if (place >= limit)
+      fail("{}: token \"{}\" has the id {}, far beyond the {} tokens", part.path, token, place, part.node.size());
     if (place >= tokens.size()) tokens.resize(place + 1);
-    if (!tokens[place].empty()) fail("{}: tokens \"{}\" and \"{}\" have the same id {}", part.path, tokens[place], token, place);
+    if (!tokens[place].empty())
+      fail("{}: tokens \"{}\" and \"{}\" have the same id {}", part.path, tokens[place], token, place);
     tokens[place] = token;
   }
   return tokens;
@@ -188,7 +228,8 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Part& part) {
     // Files before 2024: both in one text, with a space between.
     const std::string text = merge.is_string() ? merge.get<std::string>() : "";
     const auto space = text.find(' ');
-    const bool two = space != std::string::npos && space > 0 && space + 1 < text.size() && text.find(' ', space + 1) == std::string::npos;
+    const bool two = space != std::string::npos && space > 0 && space + 1 < text.size() &&
+                     text.find(' ', space + 1) == std::string::npos;
     if (!two) fail("{}[{}] is not two tokens", part.path, i);
     merges.emplace_back(text.substr(0, space), text.substr(space + 1));
   }
@@ -196,7 +237,8 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Part& part) {
 }
 
 BpeModel read_bpe(const Part& part, bool byte_level) {
-  if (part.has("dropout") && part.node.at("dropout") != 0.0) fail("{}.dropout is set, and would make the ids random", part.path);
+  if (part.has("dropout") && part.node.at("dropout") != 0.0)
+    fail("{}.dropout is set, and would make the ids random", part.path);
   BpeModel model;
   model.tokens = read_vocabulary(part["vocab"]);
   model.merges = read_merges(part["merges"]);
@@ -214,11 +256,13 @@ UnigramModel read_unigram(const Part& part) {
   UnigramModel model;
   std::set<std::string> seen;
   for (const Part& piece : part["vocab"].list()) {
-    const bool fine = piece.node.is_array() && piece.node.size() == 2 && piece.node[0].is_string() && piece.node[1].is_number();
+    const bool fine =
+        piece.node.is_array() && piece.node.size() == 2 && piece.node[0].is_string() && piece.node[1].is_number();
     if (!fine) fail("{} is not a piece and its score", piece.path);
     model.tokens.push_back(piece.node[0].get<std::string>());
     model.scores.push_back(piece.node[1].get<double>());
-    if (!seen.insert(model.tokens.back()).second) fail("{}: the piece \"{}\" appears twice", piece.path, model.tokens.back());
+    if (!seen.insert(model.tokens.back()).second)
+      fail("{}: the piece \"{}\" appears twice", piece.path, model.tokens.back());
   }
   if (part.has("unk_id")) model.unknown = part["unk_id"].whole();
   model.byte_fallback = part.flag("byte_fallback", false);
@@ -230,12 +274,14 @@ WordPieceModel read_word_piece(const Part& part) {
   model.tokens = read_vocabulary(part["vocab"]);
   model.unknown = part.text("unk_token", model.unknown);
   model.continuing_prefix = part.text("continuing_subword_prefix", model.continuing_prefix);
-  if (part.has("max_input_chars_per_word")) model.longest_word = static_cast<std::size_t>(part["max_input_chars_per_word"].whole());
+  if (part.has("max_input_chars_per_word"))
+    model.longest_word = static_cast<std::size_t>(part["max_input_chars_per_word"].whole());
   return model;
 }
 
 WordModel read_model(const Part& part, const std::vector<PreTokenizerStep>& steps) {
-  const bool byte_level = std::any_of(steps.begin(), steps.end(), [](const PreTokenizerStep& step) { return std::holds_alternative<ByteLevel>(step); });
+  const bool byte_level = std::any_of(
+      steps.begin(), steps.end(), [](const PreTokenizerStep& step) { return std::holds_alternative<ByteLevel>(step); });
   // Older files do not name the type of the model.
   std::string type = part.text("type", "");
   if (type.empty()) type = part.has("merges") ? "BPE" : part["vocab"].node.is_array() ? "Unigram" : "WordPiece";
@@ -270,13 +316,15 @@ std::vector<TemplateItem> read_template(const Part& part, const Part& whole) {
     if (one.has("SpecialToken")) {
       const Part token = one["SpecialToken"];
       TemplateItem item{TemplateItem::Kind::special, {}, token["type_id"].whole()};
-      for (const Part& id : whole["special_tokens"][token["id"].text().c_str()]["ids"].list()) item.ids.push_back(id.whole());
+      for (const Part& id : whole["special_tokens"][token["id"].text().c_str()]["ids"].list())
+        item.ids.push_back(id.whole());
       items.push_back(std::move(item));
     } else {
       const Part sequence = one["Sequence"];
       const std::string id = sequence["id"].text();
       if (id != "A" && id != "B") fail("{}.id is \"{}\", neither A nor B", sequence.path, id);
-      items.push_back({id == "A" ? TemplateItem::Kind::first : TemplateItem::Kind::second, {}, sequence["type_id"].whole()});
+      items.push_back(
+          {id == "A" ? TemplateItem::Kind::first : TemplateItem::Kind::second, {}, sequence["type_id"].whole()});
     }
   }
   return items;
@@ -288,7 +336,8 @@ std::int32_t id_of_pair(const Part& part) {
 }
 
 /// [cls] A [sep], and [cls] A [sep] B [sep], with as many [sep] between as the model has.
-void put_between(PostProcessor& out, std::int32_t cls, std::int32_t sep, std::size_t separators, std::int32_t second_type) {
+void put_between(PostProcessor& out, std::int32_t cls, std::int32_t sep, std::size_t separators,
+                 std::int32_t second_type) {
   using Kind = TemplateItem::Kind;
   out.single = {{Kind::special, {cls}, 0}, {Kind::first, {}, 0}, {Kind::special, {sep}, 0}};
   out.pair = out.single;
@@ -350,7 +399,8 @@ std::optional<std::int32_t> read_special(const Node& config, const char* key, co
   for (const AddedToken& token : parts.added) {
     if (token.content == content) return token.id;
   }
-  const auto& tokens = std::visit([](const auto& kind) -> const std::vector<std::string>& { return kind.tokens; }, parts.model);
+  const auto& tokens =
+      std::visit([](const auto& kind) -> const std::vector<std::string>& { return kind.tokens; }, parts.model);
   const auto found = std::find(tokens.begin(), tokens.end(), content);
   if (content.empty() || found == tokens.end()) return std::nullopt;
   return static_cast<std::int32_t>(found - tokens.begin());

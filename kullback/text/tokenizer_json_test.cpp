@@ -26,7 +26,8 @@ std::string contents(const std::string& path) {
 std::string folder(const std::string& name) { return std::string(KULLBACK_FIXTURES) + "/tokenizers/" + name; }
 
 Tokenizer load(const std::string& name) {
-  return Tokenizer::from_json(contents(folder(name) + "/tokenizer.json"), contents(folder(name) + "/tokenizer_config.json"), name);
+  return Tokenizer::from_json(contents(folder(name) + "/tokenizer.json"),
+                              contents(folder(name) + "/tokenizer_config.json"), name);
 }
 
 /// The tokenizers library's own results (see the fixture's source), for every kind of tokenizer.
@@ -71,7 +72,8 @@ TEST_P(TokenizerJson, EncodesInParallelAsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TokenizerJson,
-                         testing::Values("gpt2", "llama3", "qwen2", "smollm2", "llama2", "gemma", "unigram", "clip", "bert", "roberta", "unigram-precompiled"),
+                         testing::Values("gpt2", "llama3", "qwen2", "smollm2", "llama2", "gemma", "unigram", "clip",
+                                         "bert", "roberta", "unigram-precompiled"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -116,7 +118,8 @@ std::string refusal(const std::string& json) {
 }
 
 Json small() {
-  return Json::parse(R"({"added_tokens":[{"id":3,"content":"<s>","special":true}],"normalizer":null,"pre_tokenizer":null,"decoder":null,
+  return Json::parse(
+      R"({"added_tokens":[{"id":3,"content":"<s>","special":true}],"normalizer":null,"pre_tokenizer":null,"decoder":null,
     "post_processor":null,"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})");
 }
 
@@ -124,7 +127,8 @@ TEST(TokenizerJsonLies, AreNamed) {
   EXPECT_EQ(refusal(small().dump()), "");
   Json json = small();
   json["model"]["merges"] = Json::array({"a c"});
-  EXPECT_THAT(refusal(json.dump()), HasSubstr("t.json: merge 0 (\"a\" and \"c\") names \"c\", which is not in the vocabulary"));
+  EXPECT_THAT(refusal(json.dump()),
+              HasSubstr("t.json: merge 0 (\"a\" and \"c\") names \"c\", which is not in the vocabulary"));
   json = small();
   json["model"]["merges"] = Json::array({"b a"});
   EXPECT_THAT(refusal(json.dump()), HasSubstr("names \"ba\""));
@@ -144,8 +148,10 @@ TEST(TokenizerJsonLies, AreNamed) {
   json = small();
   json["normalizer"] = {{"type", "Rot13"}};
   EXPECT_THAT(refusal(json.dump()), HasSubstr("t.json: normalizer is of type \"Rot13\", which is not known"));
-  json["normalizer"] = Json::parse(R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Replace","pattern":{"Regex":"(a"},"content":""}]})");
-  EXPECT_THAT(refusal(json.dump()), HasSubstr("t.json: normalizer.normalizers[1].pattern: the regular expression \"(a\" is not well-formed"));
+  json["normalizer"] = Json::parse(
+      R"({"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Replace","pattern":{"Regex":"(a"},"content":""}]})");
+  EXPECT_THAT(refusal(json.dump()),
+              HasSubstr("t.json: normalizer.normalizers[1].pattern: the regular expression \"(a\" is not well-formed"));
   json["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "////"}};
   EXPECT_THAT(refusal(json.dump()), HasSubstr("precompiled_charsmap"));
   json = small();
@@ -156,7 +162,8 @@ TEST(TokenizerJsonLies, AreNamed) {
   EXPECT_THAT(refusal("[]"), HasSubstr("t.json: not a JSON object"));
   EXPECT_THAT(refusal("{"), HasSubstr("t.json: not JSON"));
   json = small();
-  json["post_processor"] = Json::parse(R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<x>","type_id":0}}],"pair":[],"special_tokens":{}})");
+  json["post_processor"] = Json::parse(
+      R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<x>","type_id":0}}],"pair":[],"special_tokens":{}})");
   EXPECT_THAT(refusal(json.dump()), HasSubstr("post_processor.special_tokens has no <x>"));
   std::string nested = "null";
   for (int i = 0; i < 40; ++i) nested = "{\"type\":\"Sequence\",\"normalizers\":[" + nested + "]}";

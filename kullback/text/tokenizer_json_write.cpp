@@ -7,9 +7,7 @@
 namespace kullback {
 namespace {
 
-Json json_of(const Pattern& pattern) {
-  return {{pattern.is_literal() ? "String" : "Regex", pattern.expression()}};
-}
+Json json_of(const Pattern& pattern) { return {{pattern.is_literal() ? "String" : "Regex", pattern.expression()}}; }
 
 Json json_of(const UnicodeForm& form) {
   return {{"type", std::string("NF") + (form.compatibility ? "K" : "") + (form.compose ? "C" : "D")}};
@@ -47,15 +45,23 @@ const char* name_of(Split::Behavior behavior) {
 }
 
 Json json_of(const Split& step) {
-  return {{"type", "Split"}, {"pattern", json_of(step.pattern)}, {"behavior", name_of(step.behavior)}, {"invert", step.invert}};
+  return {{"type", "Split"},
+          {"pattern", json_of(step.pattern)},
+          {"behavior", name_of(step.behavior)},
+          {"invert", step.invert}};
 }
 Json json_of(const Digits& step) { return {{"type", "Digits"}, {"individual_digits", step.individual}}; }
 Json byte_level(bool add_prefix_space, bool trim_offsets, bool use_regex) {
-  return {{"type", "ByteLevel"}, {"add_prefix_space", add_prefix_space}, {"trim_offsets", trim_offsets}, {"use_regex", use_regex}};
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", add_prefix_space},
+          {"trim_offsets", trim_offsets},
+          {"use_regex", use_regex}};
 }
 Json json_of(const ByteLevel& step) { return byte_level(step.add_prefix_space, true, step.use_pattern); }
 Json json_of(const Metaspace& step) {
-  const char* scheme = step.prepend == Metaspace::Prepend::always ? "always" : step.prepend == Metaspace::Prepend::first ? "first" : "never";
+  const char* scheme = step.prepend == Metaspace::Prepend::always  ? "always"
+                       : step.prepend == Metaspace::Prepend::first ? "first"
+                                                                   : "never";
   return {{"type", "Metaspace"}, {"replacement", step.replacement}, {"prepend_scheme", scheme}, {"split", step.split}};
 }
 Json json_of(const WhitespaceSplit&) { return {{"type", "WhitespaceSplit"}}; }
@@ -87,8 +93,9 @@ Json sequence(const std::vector<Step>& steps, const char* list) {
 }
 
 Json json_of(const AddedToken& token) {
-  return {{"id", token.id},         {"content", token.content},       {"single_word", token.single_word}, {"lstrip", token.lstrip},
-          {"rstrip", token.rstrip}, {"normalized", token.normalized}, {"special", token.special}};
+  return {{"id", token.id},          {"content", token.content}, {"single_word", token.single_word},
+          {"lstrip", token.lstrip},  {"rstrip", token.rstrip},   {"normalized", token.normalized},
+          {"special", token.special}};
 }
 
 std::vector<AddedToken> by_id(std::vector<AddedToken> tokens) {
@@ -127,7 +134,8 @@ Json json_of(const BpeModel& model) {
 
 Json json_of(const UnigramModel& model) {
   Json pieces = Json::array();
-  for (std::size_t i = 0; i < model.tokens.size(); ++i) pieces.push_back(Json::array({model.tokens[i], model.scores[i]}));
+  for (std::size_t i = 0; i < model.tokens.size(); ++i)
+    pieces.push_back(Json::array({model.tokens[i], model.scores[i]}));
   return {{"type", "Unigram"},
           {"unk_id", model.unknown ? Json(*model.unknown) : Json(nullptr)},
           {"vocab", std::move(pieces)},
@@ -146,7 +154,8 @@ Json json_of(const std::vector<TemplateItem>& items, const Tokenizer& tokenizer,
   Json out = Json::array();
   for (const TemplateItem& item : items) {
     if (item.kind != TemplateItem::Kind::special) {
-      out.push_back({{"Sequence", {{"id", item.kind == TemplateItem::Kind::first ? "A" : "B"}, {"type_id", item.type_id}}}});
+      out.push_back(
+          {{"Sequence", {{"id", item.kind == TemplateItem::Kind::first ? "A" : "B"}, {"type_id", item.type_id}}}});
       continue;
     }
     for (const std::int32_t id : item.ids) {

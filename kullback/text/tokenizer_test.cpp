@@ -24,7 +24,8 @@ BpeSpec invented(const std::vector<std::string>& merges, const std::string& pre 
   BpeSpec spec;
   spec.name = "invented";
   spec.pre_tokenizer = pre;
-  for (int byte = 0; byte < 256; ++byte) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   for (const std::string& merge : merges) {
     const auto space = merge.find(' ', 1);
     spec.tokens.push_back(merge.substr(0, space) + merge.substr(space + 1));
@@ -129,7 +130,8 @@ TEST(Tokenizer, ComposesForQwen) {
   const Tokenizer tokenizer(invented({}, "qwen2"));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\xcc\x81")), "é");
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("\xe1\x84\x92\xe1\x85\xa1\xe1\x86\xab")), "한");  // three Hangul letters
-  EXPECT_EQ(tokenizer.decode(tokenizer.encode("x\xff\xcc\x81")), "x\xff\xcc\x81") << "no mark joins across an invalid byte";
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("x\xff\xcc\x81")), "x\xff\xcc\x81")
+      << "no mark joins across an invalid byte";
 }
 
 TEST(Tokenizer, RangesCoverTheTextInOrder) {
@@ -205,7 +207,8 @@ TEST(Tokenizer, SplitsAsEachModelDoes) {
   };
   EXPECT_THAT(words("gpt-2", "It's  2026\n\n x"), ElementsAre("It", "'s", " ", " 2026", "\n\n", " x"));
   EXPECT_THAT(words("smollm", "a½ 12"), ElementsAre("a", "½", " ", "1", "2"));
-  EXPECT_THAT(words("llama-bpe", "I'LL pay 12345!\n\nok"), ElementsAre("I", "'LL", " pay", " ", "123", "45", "!\n\n", "ok"));
+  EXPECT_THAT(words("llama-bpe", "I'LL pay 12345!\n\nok"),
+              ElementsAre("I", "'LL", " pay", " ", "123", "45", "!\n\n", "ok"));
   EXPECT_THAT(words("qwen2", "x 123"), ElementsAre("x", " ", "1", "2", "3"));
   EXPECT_THAT(words("tekken", "HelloWorld 12"), ElementsAre("Hello", "World", " ", "1", "2"));
   EXPECT_THAT(words("gpt-4o", "don't 1234"), ElementsAre("don't", " ", "123", "4"));

@@ -15,7 +15,8 @@ class TracedText {
  public:
   TracedText() = default;
   /// The original's own bytes from byte `base` on. Without `traced`, texts made from this one know no origin.
-  TracedText(std::string_view original, std::size_t base, bool traced) : text_(original), base_(base), traced_(traced) {}
+  TracedText(std::string_view original, std::size_t base, bool traced)
+      : text_(original), base_(base), traced_(traced) {}
 
   const std::string& text() const { return text_; }
   /// Bytes of the original that bytes `range` of this text came from; an empty range gives an empty one.
@@ -42,8 +43,8 @@ class TracedText {
   std::string text_;
   std::size_t base_ = 0;
   bool traced_ = false;
-  bool own_origins_ = false;            // false: byte i is the original's byte base_ + i
-  std::vector<ByteRange> origins_;      // of each byte, where they are kept
+  bool own_origins_ = false;        // false: byte i is the original's byte base_ + i
+  std::vector<ByteRange> origins_;  // of each byte, where they are kept
 };
 
 /// A stretch of a section that splitting has come to. Bytes that are no UTF-8 stand alone in pieces of their own, which no

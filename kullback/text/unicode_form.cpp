@@ -20,7 +20,8 @@ int combining_class(char32_t c) { return utf8proc_get_property(static_cast<utf8p
 /// The one character that two in a row make, if they do.
 std::optional<char32_t> composed(char32_t first, char32_t second) {
   std::array<utf8proc_int32_t, 2> pair{static_cast<utf8proc_int32_t>(first), static_cast<utf8proc_int32_t>(second)};
-  const auto length = utf8proc_normalize_utf32(pair.data(), 2, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
+  const auto length =
+      utf8proc_normalize_utf32(pair.data(), 2, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
   if (length != 1) return std::nullopt;
   return static_cast<char32_t>(pair[0]);
 }
@@ -28,7 +29,8 @@ std::optional<char32_t> composed(char32_t first, char32_t second) {
 void decompose(char32_t c, bool compatibility, std::vector<Character>& out) {
   std::array<utf8proc_int32_t, 32> parts{};
   int last_class = 0;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compatibility ? UTF8PROC_COMPAT : 0));
+  const auto options =
+      static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compatibility ? UTF8PROC_COMPAT : 0));
   const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(),
                                              static_cast<utf8proc_ssize_t>(parts.size()), options, &last_class);
   if (count < 1 || count > static_cast<utf8proc_ssize_t>(parts.size())) {

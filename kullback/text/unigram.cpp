@@ -33,9 +33,11 @@ Unigram::Unigram(UnigramModel model, std::string_view name) : model_(std::move(m
     fail("{}: {} scores for {} tokens", name, model_.scores.size(), model_.tokens.size());
   }
   if (model_.unknown && (*model_.unknown < 0 || static_cast<std::size_t>(*model_.unknown) >= model_.tokens.size())) {
-    fail("{}: the unknown token has the id {}, and the vocabulary has {} tokens", name, *model_.unknown, model_.tokens.size());
+    fail("{}: the unknown token has the id {}, and the vocabulary has {} tokens", name, *model_.unknown,
+         model_.tokens.size());
   }
-  for (std::size_t byte = 0; byte < 256; ++byte) byte_ids_[byte] = found_in(ids_, fmt::format("<0x{:02X}>", byte)).value_or(-1);
+  for (std::size_t byte = 0; byte < 256; ++byte)
+    byte_ids_[byte] = found_in(ids_, fmt::format("<0x{:02X}>", byte)).value_or(-1);
   for (const auto& [token, id] : ids_) pieces_.insert(token, id);
   // Ten below the least probable piece: so sentencepiece does it.
   const auto least = std::min_element(model_.scores.begin(), model_.scores.end());
@@ -44,18 +46,22 @@ Unigram::Unigram(UnigramModel model, std::string_view name) : model_(std::move(m
 
 std::optional<std::int32_t> Unigram::token_id(std::string_view token) const { return found_in(ids_, token); }
 
-void Unigram::push_unknown(std::string_view word, std::size_t begin, std::size_t end, std::vector<TokenSpan>& out) const {
-  const auto span = [&](std::int32_t id) { out.push_back({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)}); };
+void Unigram::push_unknown(std::string_view word, std::size_t begin, std::size_t end,
+                           std::vector<TokenSpan>& out) const {
+  const auto span = [&](std::int32_t id) {
+    out.push_back({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
+  };
   const std::string_view text = word.substr(begin, end - begin);
   const bool all_bytes = model_.byte_fallback && std::all_of(text.begin(), text.end(), [&](char c) {
-    return byte_ids_[static_cast<unsigned char>(c)] >= 0;
-  });
+                           return byte_ids_[static_cast<unsigned char>(c)] >= 0;
+                         });
   if (all_bytes) {
     for (const char c : text) span(byte_ids_[static_cast<unsigned char>(c)]);
   } else if (model_.unknown) {
     span(*model_.unknown);
   } else {
-    fail("the text \"{}\" cannot be encoded: the vocabulary has no piece for it, and no unknown token", with_replacements(text));
+    fail("the text \"{}\" cannot be encoded: the vocabulary has no piece for it, and no unknown token",
+         with_replacements(text));
   }
 }
 
@@ -87,17 +93,22 @@ void Unigram::encode(std::string_view word, std::vector<TokenSpan>& out) const {
     const auto begin = static_cast<std::size_t>(best[end].begin);
     const bool unknown = best[end].id < 0 || (model_.unknown && best[end].id == *model_.unknown);
     const std::int32_t id = unknown ? -1 : best[end].id;
-    if (unknown && !backwards.empty() && backwards.back().id < 0) backwards.back().begin = static_cast<std::uint32_t>(begin);
-    else backwards.push_back({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
+    if (unknown && !backwards.empty() && backwards.back().id < 0)
+      backwards.back().begin = static_cast<std::uint32_t>(begin);
+    else
+      backwards.push_back({id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
     end = begin;
   }
   for (auto token = backwards.rbegin(); token != backwards.rend(); ++token) {
-    if (token->id >= 0) out.push_back(*token);
-    else push_unknown(word, token->begin, token->end, out);
+    if (token->id >= 0)
+      out.push_back(*token);
+    else
+      push_unknown(word, token->begin, token->end, out);
   }
 }
 
-WordPiece::WordPiece(WordPieceModel model, std::string_view name) : model_(std::move(model)), ids_(ids_of(model_.tokens)) {
+WordPiece::WordPiece(WordPieceModel model, std::string_view name)
+    : model_(std::move(model)), ids_(ids_of(model_.tokens)) {
   const auto found = found_in(ids_, model_.unknown);
   if (!found) fail("{}: the unknown token \"{}\" is not in the vocabulary", name, model_.unknown);
   unknown_ = *found;
@@ -122,7 +133,8 @@ void WordPiece::encode(std::string_view word, std::vector<TokenSpan>& out) const
       piece += word.substr(borders[begin], borders[end] - borders[begin]);
       const auto found = ids_.find(piece);
       if (found == ids_.end()) continue;
-      out.push_back({found->second, static_cast<std::uint32_t>(borders[begin]), static_cast<std::uint32_t>(borders[end])});
+      out.push_back(
+          {found->second, static_cast<std::uint32_t>(borders[begin]), static_cast<std::uint32_t>(borders[end])});
       break;
     }
     if (end == begin) return give_up();

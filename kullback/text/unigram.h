@@ -15,10 +15,10 @@ namespace kullback {
 
 /// A unigram language model over pieces (Kudo 2018, arXiv 1804.10959).
 struct UnigramModel {
-  std::vector<std::string> tokens;     ///< by id
-  std::vector<double> scores;          ///< log-probabilities
-  std::optional<std::int32_t> unknown; ///< id of the piece for characters that no piece covers
-  bool byte_fallback = false;          ///< such characters become tokens "<0x00>" to "<0xFF>" where all those are there
+  std::vector<std::string> tokens;      ///< by id
+  std::vector<double> scores;           ///< log-probabilities
+  std::optional<std::int32_t> unknown;  ///< id of the piece for characters that no piece covers
+  bool byte_fallback = false;  ///< such characters become tokens "<0x00>" to "<0xFF>" where all those are there
 };
 
 /// The most probable division of a word into pieces (Viterbi). Neighbouring unknown characters become one token.
@@ -47,7 +47,7 @@ struct WordPieceModel {
   std::vector<std::string> tokens;  ///< by id
   std::string unknown = "[UNK]";    ///< token of a word that cannot be put together
   std::string continuing_prefix = "##";
-  std::size_t longest_word = 100;   ///< in code points; longer ones are unknown
+  std::size_t longest_word = 100;  ///< in code points; longer ones are unknown
 };
 
 class WordPiece {

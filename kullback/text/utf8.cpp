@@ -11,8 +11,8 @@ bool is_continuation(std::string_view text, std::size_t at, unsigned least = 0x8
 }
 
 struct Lead {
-  std::size_t size;       // 0: no lead byte
-  unsigned least, most;   // range of the second byte (Unicode, table 3-7)
+  std::size_t size;      // 0: no lead byte
+  unsigned least, most;  // range of the second byte (Unicode, table 3-7)
 };
 
 Lead lead_of(unsigned char byte) {
@@ -119,8 +119,9 @@ bool is_space(char32_t c) {
 
 bool is_word(char32_t c) {
   const auto kind = category(c);
-  return is_letter(c) || (kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME) || kind == UTF8PROC_CATEGORY_ND ||
-         kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC || c == 0x200c || c == 0x200d;
+  return is_letter(c) || (kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME) ||
+         kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC || c == 0x200c ||
+         c == 0x200d;
 }
 
 }  // namespace kullback

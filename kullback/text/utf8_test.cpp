@@ -20,8 +20,8 @@ TEST(Utf8, WritesAndReadsEveryCodePoint) {
 }
 
 TEST(Utf8, RefusesWhatIsNotWellFormed) {
-  for (const std::string bad : {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
-                                "\xf5\x80\x80\x80", "\xff", "\xc3", "\xe2\x82", "\xf0\x9f\x98"}) {
+  for (const std::string bad : {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                                "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "\xc3", "\xe2\x82", "\xf0\x9f\x98"}) {
     EXPECT_FALSE(code_point_at(bad, 0).valid);
     EXPECT_EQ(valid_prefix("ok" + bad), 2u);
   }
@@ -29,7 +29,8 @@ TEST(Utf8, RefusesWhatIsNotWellFormed) {
 
 // The examples of Unicode 15, table 3-8 and 3-11.
 TEST(Utf8, ReplacesMaximalParts) {
-  EXPECT_EQ(with_replacements("\xc0\xaf\xe0\x80\xbf\xf0\x81\x82\x41"), "\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\x41");
+  EXPECT_EQ(with_replacements("\xc0\xaf\xe0\x80\xbf\xf0\x81\x82\x41"),
+            "\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\ufffd\x41");
   EXPECT_EQ(with_replacements("\xe1\x80\xe2\xf0\x91\x92\xf1\xbf\x41"), "\ufffd\ufffd\ufffd\ufffd\x41");
   EXPECT_EQ(with_replacements("plain"), "plain");
 }
@@ -37,7 +38,8 @@ TEST(Utf8, ReplacesMaximalParts) {
 TEST(Utf8, KnowsClasses) {
   EXPECT_TRUE(is_letter(U'ß') && is_letter(U'中') && !is_letter(U'1') && !is_letter(U'_'));
   EXPECT_TRUE(is_numeric(U'½') && is_numeric(U'Ⅷ') && is_numeric(U'³') && is_numeric(U'٣') && !is_numeric(U'a'));
-  EXPECT_TRUE(is_space(U'\u0085') && is_space(U'\u00a0') && is_space(U'\u3000') && !is_space(U'\u200b') && !is_space(U'\u180e'));
+  EXPECT_TRUE(is_space(U'\u0085') && is_space(U'\u00a0') && is_space(U'\u3000') && !is_space(U'\u200b') &&
+              !is_space(U'\u180e'));
   EXPECT_TRUE(is_word(U'é') && is_word(U'_') && is_word(U'\u0301') && !is_word(U'-'));
 }
 

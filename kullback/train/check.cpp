@@ -48,7 +48,8 @@ Tensor to_tensor(const Json& json, const std::string& where) {
   }
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
-  if (!data.is_array() || static_cast<int64_t>(data.size()) != count) fail("{}: {} numbers for a shape of {}", where, data.size(), count);
+  if (!data.is_array() || static_cast<int64_t>(data.size()) != count)
+    fail("{}: {} numbers for a shape of {}", where, data.size(), count);
   bool integers = true;
   for (const Json& value : data) integers = integers && (value.is_number_integer() || value.is_boolean());
   if (integers && count > 0) {
@@ -85,7 +86,9 @@ CheckOutputs preference_outputs(CheckCase& c, const Method& method) {
     const Tensor policy = c.tensor("policy_" + name + "_logits");  // [B,T,V]
     const int64_t vocabulary = policy.size(-1);
     const Tensor labels = c.tensor(name + "_labels").reshape(-1);
-    const auto rows = [&](const Tensor& logits) { return Rows{.hidden = logits.reshape({-1, vocabulary}), .weight = {}, .bias = {}}; };
+    const auto rows = [&](const Tensor& logits) {
+      return Rows{.hidden = logits.reshape({-1, vocabulary}), .weight = {}, .bias = {}};
+    };
     HeadRequest request{.labels = labels, .logps = true, .scores = {}, .divergences = needs.divergences};
     const auto shaped = [&](const Tensor& statistic) { return statistic.reshape(s.mask.sizes()); };
     if (!needs.reference()) {
@@ -94,7 +97,8 @@ CheckOutputs preference_outputs(CheckCase& c, const Method& method) {
     }
     const Rows reference = rows(c.tensor("reference_" + name + "_logits"));
     const bool two_rows = !needs.divergences.empty();
-    const HeadStatistics ours = two_rows ? head_statistics(rows(policy), reference, request) : head_statistics(rows(policy), request);
+    const HeadStatistics ours =
+        two_rows ? head_statistics(rows(policy), reference, request) : head_statistics(rows(policy), request);
     s.logps = shaped(ours.logps);
     for (const Tensor& d : ours.divergences) s.divergences.push_back(shaped(d));
     request.divergences.clear();
@@ -137,7 +141,8 @@ CheckReport check_method(const Json& fixture, const std::string& file) {
 }  // namespace
 
 CheckCase::CheckCase(Json json, std::string where) {
-  if (!json.is_object() || !json.contains("name") || !json["name"].is_string()) fail("{}: a case without a name", where);
+  if (!json.is_object() || !json.contains("name") || !json["name"].is_string())
+    fail("{}: a case without a name", where);
   name_ = json["name"].get<std::string>();
   where_ = where + ": case \"" + name_ + "\"";
   const auto object = [&](const char* key) {
@@ -183,8 +188,9 @@ CheckResult compare(CheckCase& c, CheckOutputs outputs) {
     if (key.starts_with("grad_") && !outputs.contains(key)) {
       if (!outputs.contains("loss")) fail("{}: a gradient is expected, but there is no output \"loss\"", c.where());
       const Tensor input = c.tensor(key.substr(5));
-      const auto gradients = torch::autograd::grad({outputs["loss"]}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/false,
-                                                   /*allow_unused=*/true);
+      const auto gradients =
+          torch::autograd::grad({outputs["loss"]}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/false,
+                                /*allow_unused=*/true);
       outputs[key] = gradients[0].defined() ? gradients[0] : at::zeros_like(input);
     }
     const auto ours = outputs.find(key);
@@ -196,7 +202,8 @@ CheckResult compare(CheckCase& c, CheckOutputs outputs) {
     const Tensor actual = ours->second.detach().to(at::kDouble);
     if (actual.sizes() != expected.sizes() && !(expected.dim() == 0 && actual.numel() == 1)) {
       result.passed = false, result.largest_difference = unbounded;
-      result.at = fmt::format("{} has shape {}, expected {}", key, fmt::join(actual.sizes(), "x"), fmt::join(expected.sizes(), "x"));
+      result.at = fmt::format("{} has shape {}, expected {}", key, fmt::join(actual.sizes(), "x"),
+                              fmt::join(expected.sizes(), "x"));
       return result;
     }
     const Tensor a = actual.reshape(-1).contiguous(), e = expected.reshape(-1).contiguous();
@@ -219,8 +226,10 @@ CheckReport check_file(const std::filesystem::path& file, const std::string& mod
   const Json fixture = read_json(file);
   if (!fixture.is_object()) fail("{}: not a JSON object", file.string());
   try {
-    if (fixture.contains("method") && fixture.contains("cases") && !fixture.contains("kind")) return check_method(fixture, file.string());
-    const std::string kind = fixture.contains("kind") && fixture["kind"].is_string() ? fixture["kind"].get<std::string>() : "";
+    if (fixture.contains("method") && fixture.contains("cases") && !fixture.contains("kind"))
+      return check_method(fixture, file.string());
+    const std::string kind =
+        fixture.contains("kind") && fixture["kind"].is_string() ? fixture["kind"].get<std::string>() : "";
     if (kind == "tokenizer") return check_tokenizer(fixture, file, model);
     if (kind == "lm") return check_language_model(fixture, file, model);
     if (kind == "training-trace") return check_training_trace(fixture, file, model);

@@ -61,7 +61,7 @@ struct CheckResult {
   bool passed = false;
   double largest_difference = 0;  ///< |ours - expected| / max(1, |expected|), over all numbers
   double tolerance = 0;
-  std::string at;                 ///< where the largest difference is: "grad_policy_logps[3]"; or what went wrong
+  std::string at;  ///< where the largest difference is: "grad_policy_logps[3]"; or what went wrong
 };
 
 struct CheckReport {

@@ -4,7 +4,6 @@
 
 namespace kullback {
 
-
 /// Texts and the ids that they become.
 CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& file, const std::string& model);
 /// Chats: rendered prompt, ids, log-probabilities, entropies, logsumexp, largest logits and greedy continuation.

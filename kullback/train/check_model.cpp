@@ -8,7 +8,9 @@
 #include "kullback/io/jsonl.h"
 #include "kullback/lm/generate.h"
 #include "kullback/lm/model.h"
+#include "kullback/lm/read.h"
 #include "kullback/lm/score.h"
+#include "kullback/text/golden.h"
 #include "kullback/train/check_kinds.h"
 
 namespace kullback {
@@ -31,7 +33,8 @@ std::string first_difference(const std::vector<int32_t>& ours, const std::vector
 }
 
 /// Numbers within a tolerance (absolute up to 1, relative above); keeps the worst in the result.
-void compare_numbers(CheckResult& result, const std::string& name, std::span<const double> ours, const Json& expected, double tolerance) {
+void compare_numbers(CheckResult& result, const std::string& name, std::span<const double> ours, const Json& expected,
+                     double tolerance) {
   if (ours.size() != expected.size()) {
     result.passed = false;
     result.at = fmt::format("{} {}, expected {}", ours.size(), name, expected.size());
@@ -78,7 +81,8 @@ CheckResult check_chat(const Json& one, const Model& model, double logp_toleranc
   std::vector<double> logits;
   for (size_t i = 0; i < top_logits.size(); ++i) logits.push_back(scores.top_logps[last + i] + scores.logsumexp.back());
   compare_numbers(result, "top logits", logits, top_logits, logit_tolerance);
-  const std::vector<int32_t> top_ids(scores.top_ids.begin() + static_cast<std::ptrdiff_t>(last), scores.top_ids.begin() + static_cast<std::ptrdiff_t>(last) + top);
+  const std::vector<int32_t> top_ids(scores.top_ids.begin() + static_cast<std::ptrdiff_t>(last),
+                                     scores.top_ids.begin() + static_cast<std::ptrdiff_t>(last) + top);
   const std::vector<int32_t> expected_top = ids_of(one.at("last_top8").at("ids"));
   for (size_t i = 0; i + 1 < expected_top.size(); ++i) {
     const double gap = top_logits[i].get<double>() - top_logits[i + 1].get<double>();
@@ -89,11 +93,15 @@ CheckResult check_chat(const Json& one, const Model& model, double logp_toleranc
   }
 
   const std::vector<int32_t> greedy = ids_of(one.at("greedy"));
-  const GenerationOptions options{.sampling = {.temperature = 0}, .max_new_tokens = static_cast<int64_t>(greedy.size()),
-                                  .stop_ids = model.generation.stop_ids, .streams = {}};
+  const GenerationOptions options{.sampling = {.temperature = 0},
+                                  .max_new_tokens = static_cast<int64_t>(greedy.size()),
+                                  .stop_ids = model.generation.stop_ids,
+                                  .streams = {}};
   const Generated generated = generate(model.transformer, {ids}, options).front();
-  if (const std::string difference = first_difference(generated.ids, greedy); !difference.empty()) mismatch(result, "greedy: " + difference);
-  if (model.text().decode(generated.ids) != one.at("greedy_text").get<std::string>()) mismatch(result, "the greedy text differs");
+  if (const std::string difference = first_difference(generated.ids, greedy); !difference.empty())
+    mismatch(result, "greedy: " + difference);
+  if (model.text().decode(generated.ids) != one.at("greedy_text").get<std::string>())
+    mismatch(result, "the greedy text differs");
   return result;
 }
 
@@ -102,27 +110,50 @@ Model model_of(const Json& fixture, const std::filesystem::path& file, const std
   const std::string named = text_or_empty(fixture, "model");
   if (named.empty()) return load_model(file.parent_path().string());
   std::string lower = named;
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return load_model(lower);
+}
+
+/// The tokenizer that lies beside the fixture, or the model's that is named.
+Tokenizer tokenizer_of(const Json& fixture, const std::filesystem::path& file, const std::string& model) {
+  if (model.empty() && !text_or_empty(fixture, "model").empty()) return model_of(fixture, file, model).text();
+  if (const auto tokenizer = read_tokenizer(model.empty() ? file.parent_path() : std::filesystem::path(model)))
+    return *tokenizer;
+  return model_of(fixture, file, model).text();
 }
 
 }  // namespace
 
 CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& file, const std::string& model_name) {
-  const Model model = model_of(fixture, file, model_name);
+  const Tokenizer tokenizer = tokenizer_of(fixture, file, model_name);
   CheckReport report{.file = file.string(), .kind = "tokenizer", .results = {}};
-  for (const Json& one : fixture.at("cases")) {
-    const std::string text = one.at("text").get<std::string>();
-    CheckResult result{.name = Json(text).dump().substr(0, 60), .passed = true, .at = ""};
-    const std::vector<int32_t> ids = model.text().encode(text);
-    if (const std::string difference = first_difference(ids, ids_of(one.at("ids"))); !difference.empty()) mismatch(result, difference);
-    if (result.passed && model.text().decode(ids) != text) mismatch(result, "decoding does not give the text back");
+  const auto run = [&](const char* key, const auto& difference) {
+    if (!fixture.contains(key)) return;
+    for (const Json& one : fixture[key]) {
+      CheckResult result{.name = one.at("text").dump().substr(0, 60), .passed = true, .at = ""};
+      if (const std::string text = difference(tokenizer, one); !text.empty()) mismatch(result, text);
+      report.results.push_back(std::move(result));
+    }
+  };
+  run("cases", golden_difference);
+  run("pairs", golden_pair_difference);
+  if (fixture.contains("latin1_ids")) {
+    CheckResult result{.name = "the characters below U+0100 one by one", .passed = true, .at = ""};
+    for (size_t code = 0; code < fixture["latin1_ids"].size(); ++code) {
+      const std::string text =
+          code < 128 ? std::string(1, static_cast<char>(code))
+                     : std::string{static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+      const std::string difference = first_difference(tokenizer.encode(text), ids_of(fixture["latin1_ids"][code]));
+      if (!difference.empty()) mismatch(result, fmt::format("U+{:04X}: {}", code, difference));
+    }
     report.results.push_back(std::move(result));
   }
   return report;
 }
 
-CheckReport check_language_model(const Json& fixture, const std::filesystem::path& file, const std::string& model_name) {
+CheckReport check_language_model(const Json& fixture, const std::filesystem::path& file,
+                                 const std::string& model_name) {
   const Model model = model_of(fixture, file, model_name);
   double logps = 2e-3, logits = 5e-3;
   if (fixture.contains("tolerance")) {

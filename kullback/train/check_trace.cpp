@@ -45,8 +45,10 @@ PreferenceData trace_data(const Json& fixture, const std::string& file) {
   PreferenceData data{.path = file, .pairs = {}, .counts = {}};
   int64_t number = 0;
   for (const Json& batch : fixture.at("batches")) {
-    const Json &ids = batch.at("input_ids"), &attention = batch.at("attention_mask"), &completion = batch.at("completion_mask");
-    if (ids.size() % 2 != 0 || attention.size() != ids.size() || completion.size() != ids.size()) fail("{}: batch {} is not made of pairs", file, number);
+    const Json &ids = batch.at("input_ids"), &attention = batch.at("attention_mask"),
+               &completion = batch.at("completion_mask");
+    if (ids.size() % 2 != 0 || attention.size() != ids.size() || completion.size() != ids.size())
+      fail("{}: batch {} is not made of pairs", file, number);
     const size_t pairs = ids.size() / 2;
     for (size_t i = 0; i < pairs; ++i) {
       PreferencePair pair;
@@ -60,7 +62,8 @@ PreferenceData trace_data(const Json& fixture, const std::string& file) {
 }
 
 CheckResult compare_step(const Figures& ours, const Json& theirs, int64_t step) {
-  CheckResult result{.name = fmt::format("step {}", step), .passed = true, .largest_difference = 0, .tolerance = 1, .at = ""};
+  CheckResult result{
+      .name = fmt::format("step {}", step), .passed = true, .largest_difference = 0, .tolerance = 1, .at = ""};
   for (const Allowed& a : allowed) {
     if (!theirs.contains(a.theirs)) continue;
     const double expected = theirs[a.theirs].get<double>(), difference = std::fabs(ours.at(a.ours).value() - expected);
@@ -76,9 +79,12 @@ CheckResult compare_step(const Figures& ours, const Json& theirs, int64_t step) 
 
 }  // namespace
 
-CheckReport check_training_trace(const Json& fixture, const std::filesystem::path& file, const std::string& model_name) {
+CheckReport check_training_trace(const Json& fixture, const std::filesystem::path& file,
+                                 const std::string& model_name) {
   std::string name = model_name.empty() ? fixture.at("model").get<std::string>() : model_name;
-  if (model_name.empty()) std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (model_name.empty())
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   Model model = load_model(name);
   const Method& method = find_method(fixture.at("method").get<std::string>(), Family::alignment);
   const std::shared_ptr<void> options = method.options->defaults();
@@ -87,8 +93,8 @@ CheckReport check_training_trace(const Json& fixture, const std::filesystem::pat
   // As the reference trainer was set: full weights, AdamW without weight decay, gradients clipped at 1.
   model.transformer.set_trainable(true);
   const Transformer reference = model.transformer.clone();
-  PreferenceTask task(model.transformer, {&reference, AdapterUse::on}, method, options.get(), trace_data(fixture, file.string()),
-                      PreferenceData{.path = {}, .pairs = {}, .counts = {}}, {});
+  PreferenceTask task(model.transformer, {&reference, AdapterUse::on}, method, options.get(),
+                      trace_data(fixture, file.string()), PreferenceData{.path = {}, .pairs = {}, .counts = {}}, {});
   const OptimizerOptions settings;
   AdamW optimizer(model.transformer.trainable(), settings);
 

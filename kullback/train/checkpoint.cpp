@@ -51,7 +51,8 @@ std::optional<std::string> damage(const fs::path& checkpoint) {
   try {
     const Json state = read_json(checkpoint / state_name);
     if (!state.contains("sha256") || !state["sha256"].is_string()) return "its state has no checksum";
-    if (sha256_of_file(checkpoint / tensors_name) != state["sha256"].get<std::string>()) return "its checksum does not match";
+    if (sha256_of_file(checkpoint / tensors_name) != state["sha256"].get<std::string>())
+      return "its checksum does not match";
     return std::nullopt;
   } catch (const Error& error) {
     return error.what();

@@ -10,12 +10,15 @@
 namespace kullback {
 namespace {
 
-std::string where(const std::filesystem::path& path, int64_t line) { return fmt::format("{}: line {}", path.string(), line); }
+std::string where(const std::filesystem::path& path, int64_t line) {
+  return fmt::format("{}: line {}", path.string(), line);
+}
 
 std::vector<Message> messages(const Json& value, const std::string& field, const std::string& place) {
   std::vector<Message> list;
   for (const Json& one : value) {
-    const bool whole = one.is_object() && one.contains("role") && one.contains("content") && one["role"].is_string() && one["content"].is_string();
+    const bool whole = one.is_object() && one.contains("role") && one.contains("content") && one["role"].is_string() &&
+                       one["content"].is_string();
     if (!whole) fail("{}: \"{}\" holds something that is not a message with role and content", place, field);
     list.push_back({one["role"].get<std::string>(), one["content"].get<std::string>()});
   }
@@ -23,7 +26,8 @@ std::vector<Message> messages(const Json& value, const std::string& field, const
 }
 
 /// A column as messages: a string is one message of the given role.
-std::vector<Message> conversation(const Json& row, const std::string& field, const std::string& role, const std::string& place) {
+std::vector<Message> conversation(const Json& row, const std::string& field, const std::string& role,
+                                  const std::string& place) {
   const Json& value = row.at(field);
   if (value.is_string()) return {{role, value.get<std::string>()}};
   if (!value.is_array()) fail("{}: \"{}\" is neither a text nor a list of messages", place, field);
@@ -56,20 +60,24 @@ PreferencePair read_pair(const Json& row, int64_t line, const std::string& place
   PreferencePair pair;
   pair.line = line;
   if (row.contains("prompt")) pair.prompt = conversation(row, "prompt", "user", place);
-  auto chosen = conversation(row, "chosen", "assistant", place), rejected = conversation(row, "rejected", "assistant", place);
+  auto chosen = conversation(row, "chosen", "assistant", place),
+       rejected = conversation(row, "rejected", "assistant", place);
   take_shared_prompt(pair.prompt, chosen, rejected);
   pair.chosen_text = answer(chosen, "chosen", place);
   pair.rejected_text = answer(rejected, "rejected", place);
-  if (pair.prompt.empty()) fail("{}: no \"prompt\", and \"chosen\" and \"rejected\" begin with no shared messages", place);
+  if (pair.prompt.empty())
+    fail("{}: no \"prompt\", and \"chosen\" and \"rejected\" begin with no shared messages", place);
   if (row.contains("weight")) {
-    if (!row["weight"].is_number() || !(row["weight"].get<double>() >= 0)) fail("{}: \"weight\" is not a number >= 0", place);
+    if (!row["weight"].is_number() || !(row["weight"].get<double>() >= 0))
+      fail("{}: \"weight\" is not a number >= 0", place);
     pair.weight = row["weight"].get<double>();
   }
   return pair;
 }
 
 std::string prompt_text(const Model& model, const std::vector<Message>& prompt, DataOptions::TextFormat format) {
-  if (format == DataOptions::TextFormat::chat) return model.chat_template().render(prompt, /*add_generation_prompt=*/true);
+  if (format == DataOptions::TextFormat::chat)
+    return model.chat_template().render(prompt, /*add_generation_prompt=*/true);
   std::string text;
   for (const Message& message : prompt) text += message.content;
   return text;
@@ -77,7 +85,8 @@ std::string prompt_text(const Model& model, const std::vector<Message>& prompt, 
 
 /// The text from the beginning of the prompt to the end of the response's turn. What a template writes after the
 /// end-of-turn token (a newline, say) is left out: in use, generation stops at that token.
-std::string full_text(const Model& model, const std::vector<Message>& prompt, const std::string& response, DataOptions::TextFormat format) {
+std::string full_text(const Model& model, const std::vector<Message>& prompt, const std::string& response,
+                      DataOptions::TextFormat format) {
   if (format == DataOptions::TextFormat::raw) return prompt_text(model, prompt, format) + response;
   std::vector<Message> all = prompt;
   all.push_back({"assistant", response});
@@ -91,18 +100,24 @@ const Options<DataOptions>& data_options() {
   static const auto options =
       Options<DataOptions>()
           .option("data", &DataOptions::data, "JSONL file of training rows")
-          .option("eval-data", &DataOptions::eval_data, "JSONL file of held-out rows; without it a part of --data is held out")
-          .option("eval-fraction", &DataOptions::eval_fraction, NumberRange{.minimum = 0, .maximum = 1, .maximum_excluded = true},
+          .option("eval-data", &DataOptions::eval_data,
+                  "JSONL file of held-out rows; without it a part of --data is held out")
+          .option("eval-fraction", &DataOptions::eval_fraction,
+                  NumberRange{.minimum = 0, .maximum = 1, .maximum_excluded = true},
                   "share of --data that is held out when there is no --eval-data")
           .option("max-rows", &DataOptions::max_rows, at_least(0), "use only so many rows of --data; 0: all")
-          .option("max-length", &DataOptions::max_length, at_least(2), "tokens of prompt and response together; longer responses are cut")
-          .option("drop-overlong", &DataOptions::drop_overlong, "leave out rows whose prompt alone fills --max-length, instead of stopping")
-          .option("text-format", &DataOptions::text_format, {{"chat", TextFormat::chat}, {"raw", TextFormat::raw}},
-                  "chat: plain strings become messages in the model's chat template; raw: texts are joined as they stand");
+          .option("max-length", &DataOptions::max_length, at_least(2),
+                  "tokens of prompt and response together; longer responses are cut")
+          .option("drop-overlong", &DataOptions::drop_overlong,
+                  "leave out rows whose prompt alone fills --max-length, instead of stopping")
+          .option(
+              "text-format", &DataOptions::text_format, {{"chat", TextFormat::chat}, {"raw", TextFormat::raw}},
+              "chat: plain strings become messages in the model's chat template; raw: texts are joined as they stand");
   return options;
 }
 
-std::vector<int32_t> encode_prompt(const Model& model, const std::vector<Message>& prompt, DataOptions::TextFormat format) {
+std::vector<int32_t> encode_prompt(const Model& model, const std::vector<Message>& prompt,
+                                   DataOptions::TextFormat format) {
   return model.text().encode(prompt_text(model, prompt, format));
 }
 
@@ -112,7 +127,8 @@ Sequence encode_response(const Model& model, const std::vector<Message>& prompt,
   const std::string before = prompt_text(model, prompt, format), text = full_text(model, prompt, response, format);
   const std::vector<int32_t> prompt_ids = tokenizer.encode(before);
   Sequence sequence{.ids = tokenizer.encode(text), .response_begin = static_cast<int64_t>(prompt_ids.size())};
-  const bool continues = sequence.ids.size() >= prompt_ids.size() && std::equal(prompt_ids.begin(), prompt_ids.end(), sequence.ids.begin());
+  const bool continues = sequence.ids.size() >= prompt_ids.size() &&
+                         std::equal(prompt_ids.begin(), prompt_ids.end(), sequence.ids.begin());
   if (!continues) {
     sequence.ids = prompt_ids;
     const std::string tail = text.starts_with(before) ? text.substr(before.size()) : response;
@@ -141,7 +157,8 @@ PreferenceData load_preferences(const std::filesystem::path& path, const Model& 
     const std::string place = where(path, line);
     PreferencePair pair = read_pair(row, line, place);
     bool cut = false;
-    for (const auto& [sequence, text, name] : {std::tuple{&pair.chosen, &pair.chosen_text, "chosen"}, {&pair.rejected, &pair.rejected_text, "rejected"}}) {
+    for (const auto& [sequence, text, name] :
+         {std::tuple{&pair.chosen, &pair.chosen_text, "chosen"}, {&pair.rejected, &pair.rejected_text, "rejected"}}) {
       *sequence = encode_response(model, pair.prompt, *text, options.text_format, &data.counts.merged);
       if (sequence->response_begin == 0) fail("{}: the prompt is empty", place);
       if (sequence->response_begin >= options.max_length) {
@@ -149,8 +166,10 @@ PreferenceData load_preferences(const std::filesystem::path& path, const Model& 
           ++data.counts.dropped;
           return;
         }
-        fail("{}: the prompt alone has {} tokens, which leaves nothing of \"{}\" within --max-length {}; raise it or pass --drop-overlong",
-             place, sequence->response_begin, name, options.max_length);
+        fail(
+            "{}: the prompt alone has {} tokens, which leaves nothing of \"{}\" within --max-length {}; raise it or "
+            "pass --drop-overlong",
+            place, sequence->response_begin, name, options.max_length);
       }
       if (sequence->ids.size() > limit) sequence->ids.resize(limit), cut = true;
     }
@@ -166,7 +185,8 @@ PreferenceData hold_out(PreferenceData& data, double share, uint64_t seed) {
   const auto count = static_cast<size_t>(std::lround(share * static_cast<double>(data.pairs.size())));
   PreferenceData held{.path = data.path, .pairs = {}, .counts = {}};
   if (count == 0) return held;
-  if (count >= data.pairs.size()) fail("option --eval-fraction: {} of {} rows leaves none to train on", share, data.pairs.size());
+  if (count >= data.pairs.size())
+    fail("option --eval-fraction: {} of {} rows leaves none to train on", share, data.pairs.size());
   std::vector<size_t> order(data.pairs.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   RandomStream(seed, "held out").shuffle(order);

@@ -12,12 +12,12 @@ namespace kullback {
 
 /// How rows of text become token ids.
 struct DataOptions {
-  std::string data = {};          ///< JSONL of the training rows
-  std::string eval_data = {};     ///< JSONL of the held-out rows; empty: a part of `data` is held out
-  double eval_fraction = 0.1;     ///< of `data`, held out when there is no eval_data
-  int64_t max_rows = 0;           ///< take only so many rows of `data`; 0: all
-  int64_t max_length = 1024;      ///< tokens of prompt and response together
-  bool drop_overlong = false;     ///< leave out rows whose prompt alone fills max_length, instead of stopping
+  std::string data = {};       ///< JSONL of the training rows
+  std::string eval_data = {};  ///< JSONL of the held-out rows; empty: a part of `data` is held out
+  double eval_fraction = 0.1;  ///< of `data`, held out when there is no eval_data
+  int64_t max_rows = 0;        ///< take only so many rows of `data`; 0: all
+  int64_t max_length = 1024;   ///< tokens of prompt and response together
+  bool drop_overlong = false;  ///< leave out rows whose prompt alone fills max_length, instead of stopping
   enum class TextFormat { chat, raw } text_format = TextFormat::chat;
 };
 const Options<DataOptions>& data_options();
@@ -31,19 +31,19 @@ struct Sequence {
 
 /// A preference: two responses to one prompt.
 struct PreferencePair {
-  int64_t line = 0;               ///< in its file, from 1
+  int64_t line = 0;  ///< in its file, from 1
   Sequence chosen, rejected;
-  double weight = 1;              ///< column `weight`
-  std::vector<Message> prompt;    ///< as read, for samples and reports
+  double weight = 1;            ///< column `weight`
+  std::vector<Message> prompt;  ///< as read, for samples and reports
   std::string chosen_text, rejected_text;
 };
 
 /// What happened to the rows of a file.
 struct RowCounts {
   int64_t read = 0, used = 0;
-  int64_t cut = 0;       ///< a response was shortened to max_length
-  int64_t dropped = 0;   ///< the prompt alone filled max_length (drop_overlong)
-  int64_t merged = 0;    ///< prompt and response would share a token: encoded apart, as in use
+  int64_t cut = 0;      ///< a response was shortened to max_length
+  int64_t dropped = 0;  ///< the prompt alone filled max_length (drop_overlong)
+  int64_t merged = 0;   ///< prompt and response would share a token: encoded apart, as in use
 };
 
 struct PreferenceData {
@@ -62,7 +62,8 @@ Sequence encode_response(const Model& model, const std::vector<Message>& prompt,
                          DataOptions::TextFormat format, int64_t* merged = nullptr);
 
 /// The prompt alone, ready to be continued.
-std::vector<int32_t> encode_prompt(const Model& model, const std::vector<Message>& prompt, DataOptions::TextFormat format);
+std::vector<int32_t> encode_prompt(const Model& model, const std::vector<Message>& prompt,
+                                   DataOptions::TextFormat format);
 
 /// Splits off a share of the rows, drawn by seed, as held-out data.
 PreferenceData hold_out(PreferenceData& data, double share, uint64_t seed);

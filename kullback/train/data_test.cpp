@@ -21,9 +21,12 @@ std::string file_of(const std::string& text) {
   return path.string();
 }
 
-const std::string good = R"({"prompt": "Hi", "chosen": "Hello.", "rejected": "Go away."})" "\n";
+const std::string good = R"({"prompt": "Hi", "chosen": "Hello.", "rejected": "Go away."})"
+                         "\n";
 
-PreferenceData load(const std::string& text, DataOptions options = {}) { return load_preferences(file_of(text), test::tiny_model(), options); }
+PreferenceData load(const std::string& text, DataOptions options = {}) {
+  return load_preferences(file_of(text), test::tiny_model(), options);
+}
 
 std::string error_of(const std::string& text, DataOptions options = {}) {
   try {
@@ -35,7 +38,8 @@ std::string error_of(const std::string& text, DataOptions options = {}) {
 }
 
 std::string decoded(const Model& model, const Sequence& s, bool response) {
-  const auto begin = s.ids.begin() + (response ? s.response_begin : 0), end = response ? s.ids.end() : s.ids.begin() + s.response_begin;
+  const auto begin = s.ids.begin() + (response ? s.response_begin : 0),
+             end = response ? s.ids.end() : s.ids.begin() + s.response_begin;
   return model.text().decode(std::vector<int32_t>(begin, end));
 }
 
@@ -43,8 +47,10 @@ TEST(Preferences, TextsBecomeMessagesAndOnlyTheResponseIsLabelled) {
   const Model model = test::tiny_model();
   const PreferenceData data = load(good);
   ASSERT_EQ(data.pairs.size(), 1u);
-  EXPECT_THAT(decoded(model, data.pairs[0].chosen, false), AllOf(HasSubstr("<|im_start|>user\nHi<|im_end|>"), HasSubstr("<|im_start|>assistant\n")));
-  EXPECT_EQ(decoded(model, data.pairs[0].chosen, true), "Hello.<|im_end|>");  // the end of the turn is learnt, what follows it is not
+  EXPECT_THAT(decoded(model, data.pairs[0].chosen, false),
+              AllOf(HasSubstr("<|im_start|>user\nHi<|im_end|>"), HasSubstr("<|im_start|>assistant\n")));
+  EXPECT_EQ(decoded(model, data.pairs[0].chosen, true),
+            "Hello.<|im_end|>");  // the end of the turn is learnt, what follows it is not
   EXPECT_EQ(decoded(model, data.pairs[0].rejected, true), "Go away.<|im_end|>");
 }
 
@@ -52,14 +58,20 @@ TEST(Preferences, ThePromptsIdsAreThoseOfUse) {
   const Model model = test::tiny_model();
   const PreferenceData data = load(good);
   const std::vector<int32_t> in_use = encode_prompt(model, data.pairs[0].prompt, DataOptions::TextFormat::chat);
-  EXPECT_EQ(std::vector<int32_t>(data.pairs[0].chosen.ids.begin(), data.pairs[0].chosen.ids.begin() + data.pairs[0].chosen.response_begin), in_use);
+  EXPECT_EQ(std::vector<int32_t>(data.pairs[0].chosen.ids.begin(),
+                                 data.pairs[0].chosen.ids.begin() + data.pairs[0].chosen.response_begin),
+            in_use);
 }
 
 TEST(Preferences, MessagesTextsAndSharedConversationsAreTheSame) {
   const auto ids = [](const std::string& text) { return load(text).pairs.at(0).chosen.ids; };
   const auto expected = ids(good);
-  EXPECT_EQ(ids(R"({"prompt":[{"role":"user","content":"Hi"}],"chosen":[{"role":"assistant","content":"Hello."}],"rejected":[{"role":"assistant","content":"No."}]})"), expected);
-  EXPECT_EQ(ids(R"({"chosen":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello."}],"rejected":[{"role":"user","content":"Hi"},{"role":"assistant","content":"No."}]})"), expected);
+  EXPECT_EQ(
+      ids(R"({"prompt":[{"role":"user","content":"Hi"}],"chosen":[{"role":"assistant","content":"Hello."}],"rejected":[{"role":"assistant","content":"No."}]})"),
+      expected);
+  EXPECT_EQ(
+      ids(R"({"chosen":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello."}],"rejected":[{"role":"user","content":"Hi"},{"role":"assistant","content":"No."}]})"),
+      expected);
 }
 
 TEST(Preferences, BlankLinesAndWindowsLineEndsAreNoRows) {
@@ -67,26 +79,33 @@ TEST(Preferences, BlankLinesAndWindowsLineEndsAreNoRows) {
 }
 
 TEST(Preferences, LongResponsesAreCutAndCounted) {
-  const PreferenceData data = load(good + R"({"prompt":"Hi","chosen":")" + std::string(300, 'a') + R"(","rejected":"b"})", {.max_length = 120});
+  const PreferenceData data =
+      load(good + R"({"prompt":"Hi","chosen":")" + std::string(300, 'a') + R"(","rejected":"b"})", {.max_length = 120});
   EXPECT_EQ(data.counts.cut, 1);
   EXPECT_EQ(data.counts.used, 2);
   EXPECT_EQ(data.pairs[1].chosen.ids.size(), 120u);
 }
 
 TEST(Preferences, APromptThatFillsTheLengthStopsOrIsDropped) {
-  const std::string row = R"({"prompt":")" + std::string(300, 'a') + R"(","chosen":"b","rejected":"c"})" "\n";
-  EXPECT_THAT(error_of(good + row, {.max_length = 120}), AllOf(HasSubstr("line 2"), HasSubstr("--max-length"), HasSubstr("--drop-overlong")));
+  const std::string row = R"({"prompt":")" + std::string(300, 'a') +
+                          R"(","chosen":"b","rejected":"c"})"
+                          "\n";
+  EXPECT_THAT(error_of(good + row, {.max_length = 120}),
+              AllOf(HasSubstr("line 2"), HasSubstr("--max-length"), HasSubstr("--drop-overlong")));
   const PreferenceData data = load(good + row, {.max_length = 120, .drop_overlong = true});
   EXPECT_EQ(data.counts.dropped, 1);
   EXPECT_EQ(data.pairs.size(), 1u);
 }
 
 TEST(Preferences, BadRowsNameFileLineAndColumn) {
-  EXPECT_THAT(error_of(good + "{\"prompt\": \"x\", \"chosen\": \"y\"}"), AllOf(HasSubstr("line 2"), HasSubstr("\"rejected\"")));
+  EXPECT_THAT(error_of(good + "{\"prompt\": \"x\", \"chosen\": \"y\"}"),
+              AllOf(HasSubstr("line 2"), HasSubstr("\"rejected\"")));
   EXPECT_THAT(error_of(good + "{\"prompt\": "), AllOf(HasSubstr("line 2"), HasSubstr("JSON")));
-  EXPECT_THAT(error_of(R"({"prompt":"x","chosen":"","rejected":"z"})"), AllOf(HasSubstr("line 1"), HasSubstr("\"chosen\" is empty")));
+  EXPECT_THAT(error_of(R"({"prompt":"x","chosen":"","rejected":"z"})"),
+              AllOf(HasSubstr("line 1"), HasSubstr("\"chosen\" is empty")));
   EXPECT_THAT(error_of(R"({"prompt":"x","chosen":7,"rejected":"z"})"), HasSubstr("neither a text nor a list"));
-  EXPECT_THAT(error_of(R"({"prompt":"x","chosen":[{"role":"assistant"}],"rejected":"z"})"), HasSubstr("role and content"));
+  EXPECT_THAT(error_of(R"({"prompt":"x","chosen":[{"role":"assistant"}],"rejected":"z"})"),
+              HasSubstr("role and content"));
   EXPECT_THAT(error_of(R"({"chosen":"y","rejected":"z"})"), HasSubstr("prompt"));
   EXPECT_THAT(error_of(R"({"prompt":"x","chosen":"y","rejected":"z","weight":-1})"), HasSubstr("\"weight\""));
   EXPECT_THAT(error_of(""), HasSubstr("no row"));
@@ -101,7 +120,8 @@ TEST(Preferences, HeldOutRowsAreDrawnBySeedAndTakenAway) {
     for (const auto& pair : d.pairs) all.push_back(pair.line);
     return all;
   };
-  const auto a = lines(hold_out(first, 0.25, 1)), b = lines(hold_out(second, 0.25, 1)), c = lines(hold_out(third, 0.25, 2));
+  const auto a = lines(hold_out(first, 0.25, 1)), b = lines(hold_out(second, 0.25, 1)),
+             c = lines(hold_out(third, 0.25, 2));
   EXPECT_EQ(a.size(), 5u);
   EXPECT_EQ(first.pairs.size(), 15u);
   EXPECT_EQ(a, b);

@@ -35,7 +35,9 @@ std::map<std::string, Interval> bootstrap(const std::vector<Figures>& rows, uint
       values.push_back(resampled.value());
     }
     std::sort(values.begin(), values.end());
-    const auto quantile = [&](double q) { return values[static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)))]; };
+    const auto quantile = [&](double q) {
+      return values[static_cast<size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
+    };
     estimates[name] = {mean.value(), quantile(0.025), quantile(0.975)};
   }
   return estimates;

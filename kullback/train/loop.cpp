@@ -52,15 +52,20 @@ const Options<LoopOptions>& loop_options() {
   static const auto options =
       Options<LoopOptions>()
           .option("epochs", &LoopOptions::epochs, positive, "passes over the training rows")
-          .option("max-steps", &LoopOptions::max_steps, at_least(0), "stop after so many steps of the optimiser; 0: after the epochs")
+          .option("max-steps", &LoopOptions::max_steps, at_least(0),
+                  "stop after so many steps of the optimiser; 0: after the epochs")
           .option("batch-size", &LoopOptions::batch_size, at_least(1), "rows (pairs) a forward and backward pass")
-          .option("accumulation", &LoopOptions::accumulation, at_least(1), "passes whose gradients are added up for one step")
-          .option("eval-every", &LoopOptions::eval_every, at_least(0), "steps between evaluations on held-out rows; 0: before and after only")
+          .option("accumulation", &LoopOptions::accumulation, at_least(1),
+                  "passes whose gradients are added up for one step")
+          .option("eval-every", &LoopOptions::eval_every, at_least(0),
+                  "steps between evaluations on held-out rows; 0: before and after only")
           .option("measure-every", &LoopOptions::measure_every, at_least(0),
                   "steps between exact KL measurements on the training batch; 0: never")
-          .option("save-every", &LoopOptions::save_every, at_least(0), "steps between checkpoints; 0: only when interrupted")
+          .option("save-every", &LoopOptions::save_every, at_least(0),
+                  "steps between checkpoints; 0: only when interrupted")
           .option("keep", &LoopOptions::keep, at_least(1), "checkpoints kept")
-          .option("seed", &LoopOptions::seed, at_least(0), "of the row order, the adapter's first values and the intervals");
+          .option("seed", &LoopOptions::seed, at_least(0),
+                  "of the row order, the adapter's first values and the intervals");
   return options;
 }
 
@@ -71,7 +76,9 @@ Schedule::Schedule(const LoopOptions& options, int64_t examples)
   if (options.max_steps > 0) steps_ = std::min(steps_, options.max_steps);
 }
 
-double Schedule::epoch(int64_t step) const { return static_cast<double>(step * per_step_) / static_cast<double>(examples_); }
+double Schedule::epoch(int64_t step) const {
+  return static_cast<double>(step * per_step_) / static_cast<double>(examples_);
+}
 
 std::vector<int64_t> Schedule::step_examples(int64_t step) const {
   std::vector<int64_t> chosen;
@@ -96,12 +103,15 @@ Figures train_step(Task& task, AdamW& optimizer, const OptimizerOptions& options
   for (size_t begin = 0; begin < examples.size(); begin += static_cast<size_t>(batch_size)) {
     const auto batch = examples.subspan(begin, std::min(static_cast<size_t>(batch_size), examples.size() - begin));
     const Figures part = task.accumulate(batch, examples, measure);
-    if (!std::isfinite(figure(part, "loss"))) fail("the loss is {} on {}; the weights were left as they were", figure(part, "loss"), task.describe(batch));
+    if (!std::isfinite(figure(part, "loss")))
+      fail("the loss is {} on {}; the weights were left as they were", figure(part, "loss"), task.describe(batch));
     add(figures, part);
   }
   const double norm = optimizer.gradient_norm();
-  if (!std::isfinite(norm)) fail("the gradient's norm is {} on {}; the weights were left as they were", norm, task.describe(examples));
-  if (options.max_grad_norm > 0 && norm > options.max_grad_norm) optimizer.scale_gradients(options.max_grad_norm / norm);
+  if (!std::isfinite(norm))
+    fail("the gradient's norm is {} on {}; the weights were left as they were", norm, task.describe(examples));
+  if (options.max_grad_norm > 0 && norm > options.max_grad_norm)
+    optimizer.scale_gradients(options.max_grad_norm / norm);
   optimizer.step(learning_rate);
   figures["grad_norm"] = {norm, 1};
   figures["learning_rate"] = {learning_rate, 1};
@@ -153,7 +163,8 @@ LoopResult run_loop(Task& task, AdamW& optimizer, const LoopOptions& options, co
   result.interrupted = result.steps < schedule.steps();
   result.seconds = seconds_since(training_began);
   if (!result.interrupted) result.after = evaluate(task, options, result.steps, metrics);
-  detail_note(fmt::format("the run took {:.1f} s, {:.1f} s of them in training steps", seconds_since(begin), result.seconds));
+  detail_note(
+      fmt::format("the run took {:.1f} s, {:.1f} s of them in training steps", seconds_since(begin), result.seconds));
   return result;
 }
 

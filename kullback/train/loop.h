@@ -16,14 +16,14 @@ namespace kullback {
 /// How long a run goes on, in what portions, and how often it looks at itself.
 struct LoopOptions {
   double epochs = 1;
-  int64_t max_steps = 0;       ///< 0: as many as the epochs need
-  int64_t batch_size = 4;      ///< examples a forward and backward pass
-  int64_t accumulation = 1;    ///< passes a step of the optimiser
-  int64_t eval_every = 0;      ///< steps; 0: before and after only
-  int64_t measure_every = 5;   ///< steps between exact KL measurements on the training batch; 0: never
-  int64_t save_every = 0;      ///< steps between checkpoints; 0: only when interrupted
-  int64_t keep = 2;            ///< checkpoints kept
-  int64_t seed = 0;            ///< of the data order, the adapter's initial values and the intervals
+  int64_t max_steps = 0;      ///< 0: as many as the epochs need
+  int64_t batch_size = 4;     ///< examples a forward and backward pass
+  int64_t accumulation = 1;   ///< passes a step of the optimiser
+  int64_t eval_every = 0;     ///< steps; 0: before and after only
+  int64_t measure_every = 5;  ///< steps between exact KL measurements on the training batch; 0: never
+  int64_t save_every = 0;     ///< steps between checkpoints; 0: only when interrupted
+  int64_t keep = 2;           ///< checkpoints kept
+  int64_t seed = 0;           ///< of the data order, the adapter's initial values and the intervals
 };
 const Options<LoopOptions>& loop_options();
 

@@ -31,14 +31,17 @@ const Registered recipe_of_test{
         .summary("for tests")
         .option("scale", &SquareOptions::scale, positive, "scale")
         .needs([](const SquareOptions&) {
-          return Needs{.reference_logps = true, .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference()}};
+          return Needs{.reference_logps = true,
+                       .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference()}};
         })
         .loss([](const PreferenceBatch& b, const SquareOptions& o) {
           const at::Tensor w = sequence_sum(b.chosen.logps - b.chosen.reference_logps, b.chosen.mask);
           const at::Tensor l = sequence_sum(b.rejected.logps - b.rejected.reference_logps, b.rejected.mask);
-          const at::Tensor drift = sequence_sum(b.chosen.divergences.at(0) + b.rejected.divergences.at(1), b.chosen.mask & b.rejected.mask);
+          const at::Tensor drift =
+              sequence_sum(b.chosen.divergences.at(0) + b.rejected.divergences.at(1), b.chosen.mask & b.rejected.mask);
           const at::Tensor losses = (o.scale * (w - l) - 1).square() + 0.1 * drift;
-          return PreferenceLoss{mean_over_pairs(losses, b), losses, w.detach(), l.detach(), {{"drift", drift.detach()}}};
+          return PreferenceLoss{
+              mean_over_pairs(losses, b), losses, w.detach(), l.detach(), {{"drift", drift.detach()}}};
         })};
 
 PreferenceData pairs_of(const Model& model, int count) {
@@ -47,8 +50,10 @@ PreferenceData pairs_of(const Model& model, int count) {
     PreferencePair pair;
     pair.line = i + 1;
     pair.prompt = {{"user", "question " + std::to_string(i)}};
-    pair.chosen = encode_response(model, pair.prompt, "yes " + std::string(static_cast<size_t>(i % 5), '!'), DataOptions::TextFormat::chat);
-    pair.rejected = encode_response(model, pair.prompt, "certainly not " + std::to_string(i), DataOptions::TextFormat::chat);
+    pair.chosen = encode_response(model, pair.prompt, "yes " + std::string(static_cast<size_t>(i % 5), '!'),
+                                  DataOptions::TextFormat::chat);
+    pair.rejected =
+        encode_response(model, pair.prompt, "certainly not " + std::to_string(i), DataOptions::TextFormat::chat);
     data.pairs.push_back(std::move(pair));
   }
   return data;
@@ -66,8 +71,9 @@ struct TinyRun {
   explicit TinyRun(const std::string& name = "test-square", int pairs = 7) : method(&find_method(name)) {
     options = method->options->defaults();
     add_lora(model.transformer, {.rank = 2, .alpha = 4}, 3);
-    task = std::make_unique<PreferenceTask>(model.transformer, Reference{&model.transformer, AdapterUse::off}, *method, options.get(),
-                                            pairs_of(model, pairs), pairs_of(model, 3), std::vector<int32_t>{256});
+    task = std::make_unique<PreferenceTask>(model.transformer, Reference{&model.transformer, AdapterUse::off}, *method,
+                                            options.get(), pairs_of(model, pairs), pairs_of(model, 3),
+                                            std::vector<int32_t>{256});
     optimizer = std::make_unique<AdamW>(model.transformer.trainable(), optimizer_options);
   }
   std::vector<double> weights() const {
@@ -111,7 +117,9 @@ TEST(Schedule, StepsCoverTheEpochsAndStopAtTheLimit) {
 
 TEST(Schedule, LearningRatesFollowTheirCourse) {
   using S = OptimizerOptions::Schedule;
-  const auto factor = [](S s, int64_t step) { return schedule_factor({.schedule = s, .warmup = 0.1, .decay = 0.2}, step, 100); };
+  const auto factor = [](S s, int64_t step) {
+    return schedule_factor({.schedule = s, .warmup = 0.1, .decay = 0.2}, step, 100);
+  };
   EXPECT_NEAR(factor(S::constant, 0), 1.0 / 11, 1e-12);
   EXPECT_EQ(factor(S::constant, 99), 1);
   EXPECT_NEAR(factor(S::linear, 55), 0.5, 1e-12);
@@ -133,7 +141,8 @@ TEST(Loop, AccumulatedBatchesMakeTheSameStepAsTheBigBatch) {
 
 TEST(Loop, TrainingLowersTheLossAndMovesThePolicy) {
   TinyRun run;
-  const LoopResult result = run_loop(*run.task, *run.optimizer, {.epochs = 6, .batch_size = 2, .measure_every = 1}, run.optimizer_options, fresh_folder("lowers"));
+  const LoopResult result = run_loop(*run.task, *run.optimizer, {.epochs = 6, .batch_size = 2, .measure_every = 1},
+                                     run.optimizer_options, fresh_folder("lowers"));
   EXPECT_LT(result.after.at("loss").value, result.before.at("loss").value);
   EXPECT_NEAR(result.before.at("kl").value, 0, 1e-12);
   EXPECT_GT(result.after.at("kl").value, 1e-6);
@@ -143,8 +152,10 @@ TEST(Loop, TrainingLowersTheLossAndMovesThePolicy) {
 
 TEST(Loop, TheSameSeedGivesTheSameWeightsToTheLastBit) {
   TinyRun first, second;
-  run_loop(*first.task, *first.optimizer, {.epochs = 2, .batch_size = 2}, first.optimizer_options, fresh_folder("same-1"));
-  run_loop(*second.task, *second.optimizer, {.epochs = 2, .batch_size = 2}, second.optimizer_options, fresh_folder("same-2"));
+  run_loop(*first.task, *first.optimizer, {.epochs = 2, .batch_size = 2}, first.optimizer_options,
+           fresh_folder("same-1"));
+  run_loop(*second.task, *second.optimizer, {.epochs = 2, .batch_size = 2}, second.optimizer_options,
+           fresh_folder("same-2"));
   EXPECT_EQ(first.weights(), second.weights());
 }
 
@@ -158,7 +169,8 @@ TEST(Loop, AResumedRunEndsAsOneNeverStopped) {
     for (int64_t step = 0; step < 6; ++step) {
       const Schedule schedule(options, stopped.task->examples());
       const double rate = 1e-2 * schedule_factor(stopped.optimizer_options, step, schedule.steps());
-      train_step(*stopped.task, *stopped.optimizer, stopped.optimizer_options, schedule.step_examples(step), 2, rate, false);
+      train_step(*stopped.task, *stopped.optimizer, stopped.optimizer_options, schedule.step_examples(step), 2, rate,
+                 false);
       if (step + 1 == 4) save_checkpoint(folder, *stopped.optimizer, Json{{"step", 4}}, 1);
     }
   }
@@ -180,7 +192,8 @@ TEST(Checkpoint, ADamagedOneIsPassedOverForTheOneBefore) {
   train_step(*run.task, *run.optimizer, run.optimizer_options, examples, 2, 1e-2, false);
   save_checkpoint(folder, *run.optimizer, Json{{"step", 2}}, 5);
   {
-    std::fstream file(folder / "checkpoints/step-00000002/tensors.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(folder / "checkpoints/step-00000002/tensors.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-3, std::ios::end);
     file.put('\x7f');
   }
@@ -204,7 +217,9 @@ TEST(Checkpoint, OnlyTheNewestAreKeptAndNoneIsNothing) {
 
 TEST(Loop, ALossThatIsNotFiniteStopsWithTheBatchAndLeavesTheWeights) {
   TinyRun run;
-  at::Tensor(run.model.transformer.embedding).detach()[0].fill_(std::nan(""));  // byte 0 never occurs, but every row's sum sees its logit
+  at::Tensor(run.model.transformer.embedding)
+      .detach()[0]
+      .fill_(std::nan(""));  // byte 0 never occurs, but every row's sum sees its logit
   const auto before = run.weights();
   try {
     train_step(*run.task, *run.optimizer, run.optimizer_options, std::vector<int64_t>{2, 4}, 2, 1e-2, false);
@@ -221,16 +236,18 @@ TEST(Loop, ABatchWithNothingToCountIsSkipped) {
   for (PreferencePair& pair : data.pairs) {
     for (Sequence* s : {&pair.chosen, &pair.rejected}) s->response_begin = static_cast<int64_t>(s->ids.size());
   }
-  PreferenceTask task(run.model.transformer, {&run.model.transformer, AdapterUse::off}, *run.method, run.options.get(), std::move(data),
-                      PreferenceData{.path = {}, .pairs = {}, .counts = {}}, {});
+  PreferenceTask task(run.model.transformer, {&run.model.transformer, AdapterUse::off}, *run.method, run.options.get(),
+                      std::move(data), PreferenceData{.path = {}, .pairs = {}, .counts = {}}, {});
   const auto before = run.weights();
-  const Figures figures = train_step(task, *run.optimizer, run.optimizer_options, std::vector<int64_t>{0, 1}, 2, 1e-2, true);
+  const Figures figures =
+      train_step(task, *run.optimizer, run.optimizer_options, std::vector<int64_t>{0, 1}, 2, 1e-2, true);
   EXPECT_EQ(figures.at("skipped_pairs").sum, 2);
   EXPECT_EQ(run.weights(), before);
 }
 
 TEST(ResponseBatch, RowsPredictExactlyTheResponsesTokens) {
-  const Sequence a{.ids = {5, 6, 7, 8}, .response_begin = 2}, b{.ids = {9, 3, 4}, .response_begin = 0}, c{.ids = {1, 2}, .response_begin = 2};
+  const Sequence a{.ids = {5, 6, 7, 8}, .response_begin = 2}, b{.ids = {9, 3, 4}, .response_begin = 0},
+      c{.ids = {1, 2}, .response_begin = 2};
   const std::vector<const Sequence*> sequences{&a, &b, &c};
   const ResponseBatch batch = response_batch(sequences);
   EXPECT_EQ(batch.counts, (std::vector<int64_t>{2, 2, 0}));
@@ -243,7 +260,8 @@ TEST(ResponseBatch, RowsPredictExactlyTheResponsesTokens) {
 
 TEST(Figures, BootstrapIntervalsCoverTheMeanAndRepeat) {
   std::vector<Figures> rows;
-  for (int i = 0; i < 40; ++i) rows.push_back({{"x", {static_cast<double>(i), 1}}, {"rate", {static_cast<double>(i), 10}}});
+  for (int i = 0; i < 40; ++i)
+    rows.push_back({{"x", {static_cast<double>(i), 1}}, {"rate", {static_cast<double>(i), 10}}});
   const auto a = bootstrap(rows, 1), b = bootstrap(rows, 1);
   EXPECT_DOUBLE_EQ(a.at("x").value, 19.5);
   EXPECT_DOUBLE_EQ(a.at("rate").value, 1.95);

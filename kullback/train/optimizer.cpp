@@ -14,9 +14,13 @@ const Options<OptimizerOptions>& optimizer_options() {
   using O = OptimizerOptions;
   static const auto options =
       Options<O>()
-          .option("learning-rate", &O::learning_rate, non_negative, "peak learning rate; 0: 1e-4 for adapters, 1e-6 for full weights")
+          .option("learning-rate", &O::learning_rate, non_negative,
+                  "peak learning rate; 0: 1e-4 for adapters, 1e-6 for full weights")
           .option("schedule", &O::schedule,
-                  {{"constant", O::Schedule::constant}, {"linear", O::Schedule::linear}, {"cosine", O::Schedule::cosine}, {"wsd", O::Schedule::wsd}},
+                  {{"constant", O::Schedule::constant},
+                   {"linear", O::Schedule::linear},
+                   {"cosine", O::Schedule::cosine},
+                   {"wsd", O::Schedule::wsd}},
                   "course of the learning rate after the warm-up; wsd stays at the peak and falls linearly at the end")
           .option("warmup", &O::warmup, fraction, "share of the steps over which the learning rate rises from 0")
           .option("decay", &O::decay, fraction, "wsd: share of the steps over which the learning rate falls at the end")
@@ -24,7 +28,8 @@ const Options<OptimizerOptions>& optimizer_options() {
           .option("adam-beta1", &O::adam_beta1, from_to_below(0, 1), "decay of the gradient's running mean")
           .option("adam-beta2", &O::adam_beta2, from_to_below(0, 1), "decay of its square's running mean")
           .option("adam-epsilon", &O::adam_epsilon, positive, "added to the root of the second moment")
-          .option("max-grad-norm", &O::max_grad_norm, non_negative, "gradients are scaled down to this norm; 0: never", "TRL");
+          .option("max-grad-norm", &O::max_grad_norm, non_negative, "gradients are scaled down to this norm; 0: never",
+                  "TRL");
   return options;
 }
 
@@ -32,7 +37,8 @@ double schedule_factor(const OptimizerOptions& o, int64_t step, int64_t total) {
   const double warmup = std::floor(o.warmup * static_cast<double>(total));
   const auto done = static_cast<double>(step);
   if (done < warmup) return (done + 1) / (warmup + 1);  // the first step is no step of rate 0
-  const double rest = std::max(1.0, static_cast<double>(total) - warmup), progress = std::min(1.0, (done - warmup) / rest);
+  const double rest = std::max(1.0, static_cast<double>(total) - warmup),
+               progress = std::min(1.0, (done - warmup) / rest);
   switch (o.schedule) {
     case OptimizerOptions::Schedule::constant: return 1;
     case OptimizerOptions::Schedule::linear: return 1 - progress;
@@ -66,8 +72,9 @@ void AdamW::step(double learning_rate) {
     steps.push_back(at::scalar_tensor(static_cast<double>(steps_), at::kFloat));
   }
   if (weights.empty()) return;
-  at::_fused_adamw_(weights, gradients, first, second, {}, steps, learning_rate, options_.adam_beta1, options_.adam_beta2,
-                    options_.weight_decay, options_.adam_epsilon, /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_(weights, gradients, first, second, {}, steps, learning_rate, options_.adam_beta1,
+                    options_.adam_beta2, options_.weight_decay, options_.adam_epsilon, /*amsgrad=*/false,
+                    /*maximize=*/false);
 }
 
 void AdamW::clear_gradients() {

@@ -14,13 +14,13 @@ namespace kullback {
 /// How the learning rate moves and how weights follow the gradient.
 struct OptimizerOptions {
   enum class Schedule { constant, linear, cosine, wsd };
-  double learning_rate = 0;       ///< 0: chosen by what is trained (1e-4 for adapters, 1e-6 for full weights)
+  double learning_rate = 0;  ///< 0: chosen by what is trained (1e-4 for adapters, 1e-6 for full weights)
   Schedule schedule = Schedule::cosine;
-  double warmup = 0.1;            ///< share of the steps over which the rate rises linearly from 0
-  double decay = 0.2;             ///< wsd: share of the steps over which it falls at the end
+  double warmup = 0.1;  ///< share of the steps over which the rate rises linearly from 0
+  double decay = 0.2;   ///< wsd: share of the steps over which it falls at the end
   double weight_decay = 0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  double max_grad_norm = 1;       ///< gradients are scaled down to this norm; 0: never
+  double max_grad_norm = 1;  ///< gradients are scaled down to this norm; 0: never
 };
 const Options<OptimizerOptions>& optimizer_options();
 

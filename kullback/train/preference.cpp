@@ -6,7 +6,9 @@ namespace kullback {
 
 using at::Tensor;
 
-Tensor masked(const Tensor& values, const Tensor& mask) { return at::where(mask, values, at::zeros({}, values.options())); }
+Tensor masked(const Tensor& values, const Tensor& mask) {
+  return at::where(mask, values, at::zeros({}, values.options()));
+}
 
 Tensor sequence_sum(const Tensor& values, const Tensor& mask) { return masked(values, mask).sum(-1); }
 

@@ -11,16 +11,17 @@ namespace kullback {
 /// One side, chosen or rejected, of a batch of preference pairs: what the streaming head computed at each response token.
 /// Places where `mask` is false hold anything and never count.
 struct Side {
-  at::Tensor logps;                     ///< [B,T] log-probability of each token under the policy, nats
-  at::Tensor reference_logps;           ///< [B,T] under the reference; undefined if the method asked for none
-  at::Tensor mask;                      ///< [B,T] bool: true at the tokens of the response that count
-  std::vector<at::Tensor> divergences;  ///< [B,T] each, policy rows against reference rows, in the order of Needs::divergences
+  at::Tensor logps;            ///< [B,T] log-probability of each token under the policy, nats
+  at::Tensor reference_logps;  ///< [B,T] under the reference; undefined if the method asked for none
+  at::Tensor mask;             ///< [B,T] bool: true at the tokens of the response that count
+  std::vector<at::Tensor>
+      divergences;  ///< [B,T] each, policy rows against reference rows, in the order of Needs::divergences
 };
 
 /// A batch of preference pairs as a loss sees it.
 struct PreferenceBatch {
   Side chosen, rejected;
-  at::Tensor weight;         ///< [B] weight of each pair; undefined: all 1
+  at::Tensor weight;  ///< [B] weight of each pair; undefined: all 1
   /// What means are taken over. A step may be cut into several batches (accumulation, several machines): these count the
   /// whole step, so that the sum of the batches' losses is exactly the loss of the big batch. 0: this batch is the step.
   double pairs_in_step = 0;
@@ -29,10 +30,10 @@ struct PreferenceBatch {
 
 /// What a preference loss gives back.
 struct PreferenceLoss {
-  at::Tensor value;                          ///< scalar that is minimised: mean over the pairs of the step
-  at::Tensor losses;                         ///< [B] each pair's loss
+  at::Tensor value;                             ///< scalar that is minimised: mean over the pairs of the step
+  at::Tensor losses;                            ///< [B] each pair's loss
   at::Tensor chosen_rewards, rejected_rewards;  ///< [B] implicit rewards, detached
-  std::map<std::string, at::Tensor> parts;   ///< anything else worth logging or checking, detached, by name
+  std::map<std::string, at::Tensor> parts;      ///< anything else worth logging or checking, detached, by name
 };
 
 /// [B,T] -> [B,T]: values where the mask holds, 0 elsewhere, whatever stands there (NaN and infinities too).

@@ -22,7 +22,6 @@ std::vector<const Sequence*> both_sides(const std::vector<const PreferencePair*>
   return sequences;
 }
 
-
 Mean total(const Tensor& values) { return {values.sum().item<double>(), static_cast<double>(values.numel())}; }
 
 }  // namespace
@@ -30,15 +29,23 @@ Mean total(const Tensor& values) { return {values.sum().item<double>(), static_c
 /// A batch of pairs with all that is known of it.
 struct PreferenceTask::Scored {
   PreferenceBatch batch;
-  std::vector<int64_t> counts;            // counted tokens of each sequence: chosen, then rejected
-  Tensor kl, reverse_kl, entropy;         // [M] exact, at every counted token; undefined unless measured
+  std::vector<int64_t> counts;     // counted tokens of each sequence: chosen, then rejected
+  Tensor kl, reverse_kl, entropy;  // [M] exact, at every counted token; undefined unless measured
 };
 
-PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, const Method& method, const void* options,
-                               PreferenceData training, PreferenceData held_out, std::vector<int32_t> prefix)
-    : policy_(policy), reference_(reference), recipe_(std::any_cast<PreferenceRecipe>(method.recipe)), options_(options),
-      needs_(recipe_.needs(options)), training_(std::move(training)), held_out_(std::move(held_out)), prefix_(std::move(prefix)),
-      training_cache_(training_.pairs.size()), held_out_cache_(held_out_.pairs.size()) {}
+PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, const Method& method,
+                               const void* options, PreferenceData training, PreferenceData held_out,
+                               std::vector<int32_t> prefix)
+    : policy_(policy),
+      reference_(reference),
+      recipe_(std::any_cast<PreferenceRecipe>(method.recipe)),
+      options_(options),
+      needs_(recipe_.needs(options)),
+      training_(std::move(training)),
+      held_out_(std::move(held_out)),
+      prefix_(std::move(prefix)),
+      training_cache_(training_.pairs.size()),
+      held_out_cache_(held_out_.pairs.size()) {}
 
 std::string PreferenceTask::describe(std::span<const int64_t> examples) const {
   std::vector<int64_t> lines;
@@ -49,7 +56,8 @@ std::string PreferenceTask::describe(std::span<const int64_t> examples) const {
   return fmt::format("line{} {} of {}", words.size() == 1 ? "" : "s", listing(words), training_.path);
 }
 
-void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches) const {
+void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pairs,
+                                    const std::vector<Cached*>& caches) const {
   std::vector<Sequence> without_prompt;
   std::vector<const Sequence*> sequences;
   std::vector<Tensor*> into;
@@ -73,13 +81,14 @@ void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pa
   const at::NoGradGuard no_grad;
   const ResponseBatch batch = response_batch(sequences);
   const Rows rows = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
-  const Tensor logps = head_statistics(rows, HeadRequest{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}}).logps;
+  const Tensor logps =
+      head_statistics(rows, HeadRequest{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}}).logps;
   const std::vector<Tensor> parts = logps.split_with_sizes(batch.counts);
   for (size_t i = 0; i < parts.size(); ++i) *into[i] = parts[i].clone();  // not a view of the whole batch
 }
 
-PreferenceTask::Scored PreferenceTask::scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches,
-                                              bool measure) const {
+PreferenceTask::Scored PreferenceTask::scored(const std::vector<const PreferencePair*>& pairs,
+                                              const std::vector<Cached*>& caches, bool measure) const {
   const ResponseBatch batch = response_batch(both_sides(pairs));
   const Rows policy = policy_.head_rows(response_hidden(policy_, batch));
   Rows reference;
@@ -89,14 +98,21 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     reference = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
   }
   const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = needs_.divergences};
-  const HeadStatistics statistics = needs_.divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
+  const HeadStatistics statistics =
+      needs_.divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
 
-  Scored result{.batch = {.chosen = {}, .rejected = {}, .weight = {}}, .counts = batch.counts, .kl = {}, .reverse_kl = {}, .entropy = {}};
+  Scored result{.batch = {.chosen = {}, .rejected = {}, .weight = {}},
+                .counts = batch.counts,
+                .kl = {},
+                .reverse_kl = {},
+                .entropy = {}};
   if (measure && reference_rows) {
     const at::NoGradGuard no_grad;
     Rows frozen = policy;
     frozen.hidden = policy.hidden.detach();
-    const HeadRequest distances{.labels = {}, .entropy = true, .scores = {},
+    const HeadRequest distances{.labels = {},
+                                .entropy = true,
+                                .scores = {},
                                 .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference()}};
     const HeadStatistics measured = head_statistics(frozen, reference, distances);
     result.kl = measured.divergences[0], result.reverse_kl = measured.divergences[1], result.entropy = measured.entropy;
@@ -141,17 +157,20 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
     pairs.push_back(&training_.pairs[static_cast<size_t>(i)]);
     caches.push_back(&training_cache_[static_cast<size_t>(i)]);
   }
-  if (std::all_of(pairs.begin(), pairs.end(), [](const PreferencePair* p) { return p->chosen.counted() + p->rejected.counted() == 0; })) {
+  if (std::all_of(pairs.begin(), pairs.end(),
+                  [](const PreferencePair* p) { return p->chosen.counted() + p->rejected.counted() == 0; })) {
     warn(fmt::format("{}: no token to count; the batch is skipped", describe(batch)));
     return {{"loss", {}}, {"skipped_pairs", {static_cast<double>(batch.size()), 1}}};
   }
   Scored scored = this->scored(pairs, caches, measure);
   scored.batch.pairs_in_step = static_cast<double>(whole.size());
-  for (const int64_t i : whole) scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted());
+  for (const int64_t i : whole)
+    scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted());
   const PreferenceLoss loss = recipe_.loss(scored.batch, options_);
   const double value = loss.value.item<double>();
   if (std::isfinite(value)) loss.value.backward();  // else the loop stops, and weights must stay as they are
-  for (const PreferencePair* pair : pairs) tokens_ += static_cast<int64_t>(pair->chosen.ids.size() + pair->rejected.ids.size());
+  for (const PreferencePair* pair : pairs)
+    tokens_ += static_cast<int64_t>(pair->chosen.ids.size() + pair->rejected.ids.size());
 
   Figures figures;
   figures["loss"] = {value * static_cast<double>(whole.size()), static_cast<double>(batch.size())};
@@ -186,15 +205,18 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
     }
     const Scored s = scored(pairs, caches, /*measure=*/true);
     const PreferenceLoss loss = recipe_.loss(s.batch, options_);
-    const Tensor chosen = sequence_sum(s.batch.chosen.logps, s.batch.chosen.mask), rejected = sequence_sum(s.batch.rejected.logps, s.batch.rejected.mask);
+    const Tensor chosen = sequence_sum(s.batch.chosen.logps, s.batch.chosen.mask),
+                 rejected = sequence_sum(s.batch.rejected.logps, s.batch.rejected.mask);
     const auto at_row = [](const Tensor& values, size_t i) { return values[static_cast<int64_t>(i)].item<double>(); };
     std::vector<Tensor> kl, reverse_kl, entropy;
     if (s.kl.defined()) {
-      kl = s.kl.split_with_sizes(s.counts), reverse_kl = s.reverse_kl.split_with_sizes(s.counts), entropy = s.entropy.split_with_sizes(s.counts);
+      kl = s.kl.split_with_sizes(s.counts), reverse_kl = s.reverse_kl.split_with_sizes(s.counts),
+      entropy = s.entropy.split_with_sizes(s.counts);
     }
     for (size_t i = 0; i < pairs.size(); ++i) {
       const double margin = at_row(loss.chosen_rewards, i) - at_row(loss.rejected_rewards, i);
-      const auto chosen_tokens = static_cast<double>(pairs[i]->chosen.counted()), rejected_tokens = static_cast<double>(pairs[i]->rejected.counted());
+      const auto chosen_tokens = static_cast<double>(pairs[i]->chosen.counted()),
+                 rejected_tokens = static_cast<double>(pairs[i]->rejected.counted());
       Figures row;
       row["loss"] = {at_row(loss.losses, i), 1};
       row["margin"] = {margin, 1};

@@ -25,8 +25,8 @@ class PreferenceTask : public Task {
  public:
   /// `options`: of the method, must outlive the task, as must the models. `prefix`: what stands in for the prompt where a
   /// recipe asks for the reference's likelihood without it.
-  PreferenceTask(const Transformer& policy, Reference reference, const Method& method, const void* options, PreferenceData training,
-                 PreferenceData held_out, std::vector<int32_t> prefix);
+  PreferenceTask(const Transformer& policy, Reference reference, const Method& method, const void* options,
+                 PreferenceData training, PreferenceData held_out, std::vector<int32_t> prefix);
 
   int64_t examples() const override { return static_cast<int64_t>(training_.pairs.size()); }
   std::string describe(std::span<const int64_t> examples) const override;
@@ -43,7 +43,8 @@ class PreferenceTask : public Task {
     at::Tensor chosen, rejected;  // [n] each; undefined until computed
   };
   struct Scored;
-  Scored scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches, bool measure) const;
+  Scored scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches,
+                bool measure) const;
   void fill_reference(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches) const;
 
   const Transformer& policy_;

@@ -16,7 +16,8 @@ namespace kullback {
 struct Needs {
   bool reference_logps = false;           ///< log-probabilities of the labels under the reference
   bool reference_without_prompt = false;  ///< … with the prompt left out: log p(response)
-  std::vector<RowDivergence> divergences = {};  ///< between the policy's and the reference's rows, at every response token
+  std::vector<RowDivergence> divergences =
+      {};  ///< between the policy's and the reference's rows, at every response token
 
   bool reference() const { return reference_logps || !divergences.empty(); }
   std::vector<std::string> in_words() const;
@@ -45,15 +46,17 @@ class PreferenceMethod {
   PreferenceMethod& paper(Paper paper) { return method_.papers.push_back(std::move(paper)), *this; }
 
   template <class Member, class Accepts>
-  PreferenceMethod& option(std::string name, Member O::* member, Accepts accepts, std::string help, std::string source = "") {
+  PreferenceMethod& option(std::string name, Member O::*member, Accepts accepts, std::string help,
+                           std::string source = "") {
     return options_.option(std::move(name), member, std::move(accepts), std::move(help), std::move(source)), *this;
   }
   template <class Enum>
-  PreferenceMethod& option(std::string name, Enum O::* member, Choices<Enum> choices, std::string help, std::string source = "") {
+  PreferenceMethod& option(std::string name, Enum O::*member, Choices<Enum> choices, std::string help,
+                           std::string source = "") {
     return options_.option(std::move(name), member, std::move(choices), std::move(help), std::move(source)), *this;
   }
   template <class Member>
-  PreferenceMethod& option(std::string name, Member O::* member, const char* help, std::string source = "") {
+  PreferenceMethod& option(std::string name, Member O::*member, const char* help, std::string source = "") {
     return options_.option(std::move(name), member, NumberRange{}, std::string(help), std::move(source)), *this;
   }
   PreferenceMethod& needs(std::function<Needs(const O&)> needs) {
@@ -65,7 +68,9 @@ class PreferenceMethod {
     return *this;
   }
   PreferenceMethod& loss(std::function<PreferenceLoss(const PreferenceBatch&, const O&)> loss) {
-    recipe_.loss = [loss = std::move(loss)](const PreferenceBatch& b, const void* o) { return loss(b, *static_cast<const O*>(o)); };
+    recipe_.loss = [loss = std::move(loss)](const PreferenceBatch& b, const void* o) {
+      return loss(b, *static_cast<const O*>(o));
+    };
     return *this;
   }
 

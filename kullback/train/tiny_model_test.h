@@ -9,7 +9,8 @@ namespace kullback::test {
 inline Model tiny_model(uint64_t seed = 1, at::ScalarType dtype = at::kFloat) {
   BpeSpec spec;
   spec.name = "tiny";
-  for (int byte = 0; byte < 256; ++byte) spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
+  for (int byte = 0; byte < 256; ++byte)
+    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
   spec.types.assign(256, 1);
   for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
     spec.tokens.emplace_back(token);

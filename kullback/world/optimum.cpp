@@ -20,11 +20,13 @@ Tensor expectation(const Tensor& logps, const Tensor& values) {
 PreferencePopulation preference_population(const Tensor& reference_logps, const Tensor& rewards) {
   const int64_t count = rewards.size(0);
   const Tensor index = at::arange(count, at::kLong);
-  const Tensor both = reference_logps.unsqueeze(1) + reference_logps.unsqueeze(0);        // [K,K] log-probability of the draw
+  const Tensor both = reference_logps.unsqueeze(1) + reference_logps.unsqueeze(0);  // [K,K] log-probability of the draw
   const Tensor preferred = at::log_sigmoid(rewards.unsqueeze(1) - rewards.unsqueeze(0));  // of the label
   // A draw {i, j} comes in either order; both orders together say "i is preferred" with twice the probability of one.
   const Tensor weight = 2 * (both + preferred).exp();
-  return {.chosen = index.repeat_interleave(count), .rejected = index.repeat({count}), .weight = weight.reshape(-1) / weight.sum()};
+  return {.chosen = index.repeat_interleave(count),
+          .rejected = index.repeat({count}),
+          .weight = weight.reshape(-1) / weight.sum()};
 }
 
 }  // namespace kullback
