@@ -247,7 +247,7 @@ TEST_F(Saving, TokenizersThatAreNotUnderstoodAreNamed) {
     write(bad / "tokenizer.json", json);
     return load_message(bad);
   };
-  EXPECT_THAT(with("/model/type", "Unigram"), HasSubstr("tokenizer.json: model.vocab is not a list"));
+  EXPECT_THAT(with("/model/type", "Unigram"), HasSubstr("ByteLevel is only read with a BPE model"));
   EXPECT_THAT(with("/model/vocab/a", -1), HasSubstr("model.vocab[\"a\"] is not a whole number"));
   EXPECT_THAT(with("/model/vocab/a", 4), HasSubstr("have the same id 4"));
   EXPECT_THAT(with("/model/vocab/a", 36 + 1), HasSubstr("only 37 rows"));
