@@ -32,8 +32,9 @@ std::string runner(const Method& method) {
 Json method_json(const Method& method) {
   Json json{{"name", method.name},       {"family", family_name(method.family)},
             {"summary", method.summary}, {"formula", method.formula},
-            {"when", method.when}, {"run_by", runner(method)},       {"needs", method.needs},
-            {"papers", Json::array()},   {"options", Json::array()}};
+            {"when", method.when},       {"run_by", runner(method)},
+            {"needs", method.needs},     {"papers", Json::array()},
+            {"options", Json::array()}};
   for (const Paper& paper : method.papers)
     json["papers"].push_back({{"title", paper.title}, {"arxiv", paper.arxiv}, {"venue", paper.venue}});
   if (method.options) {
@@ -67,11 +68,14 @@ int run(const std::vector<std::string>& arguments) {
   }
   Json json = Json::array();
   Table table{
-      .title = "", .columns = {text_column("method"), text_column("family"), text_column("run by"), text_column("what it is")}, .rows = {}};
+      .title = "",
+      .columns = {text_column("method"), text_column("family"), text_column("run by"), text_column("what it is")},
+      .rows = {}};
   for (const Method& method : methods()) {
     if (!o.family.empty() && family_name(method.family) != o.family) continue;
     json.push_back(method_json(method));
-    table.rows.push_back({Cell(method.name), Cell(family_name(method.family)), Cell(runner(method)), Cell(method.summary)});
+    table.rows.push_back(
+        {Cell(method.name), Cell(family_name(method.family)), Cell(runner(method)), Cell(method.summary)});
   }
   if (o.json) {
     fmt::print("{}\n", json.dump(2));

@@ -238,6 +238,27 @@ MetricMeaning metric_meaning(std::string_view name) {
   return found != known.end() ? found->second : MetricMeaning{with_capital(spaced(name))};
 }
 
+/// "x_low" and "x_high" are the interval of "x" where they were logged at the same steps: no series of their own.
+static std::vector<MetricSeries> with_intervals(std::vector<MetricSeries> all) {
+  std::map<std::string, const MetricSeries*> by_name;
+  for (const MetricSeries& one : all) by_name[one.name] = &one;
+  std::vector<MetricSeries> kept;
+  std::set<std::string> bounds;
+  for (const MetricSeries& one : all) {
+    const auto low = by_name.find(one.name + "_low"), high = by_name.find(one.name + "_high");
+    if (low == by_name.end() || high == by_name.end()) continue;
+    if (low->second->step == one.step && high->second->step == one.step) bounds.insert({low->first, high->first});
+  }
+  for (const MetricSeries& one : all) {
+    if (bounds.contains(one.name)) continue;
+    kept.push_back(one);
+    if (!bounds.contains(one.name + "_low")) continue;
+    kept.back().low = by_name[one.name + "_low"]->value;
+    kept.back().high = by_name[one.name + "_high"]->value;
+  }
+  return kept;
+}
+
 std::vector<MetricSeries> read_metrics(const std::filesystem::path& path) {
   Collector collector;
   read_jsonl(path, [&](std::int64_t line, const Json& row) {
@@ -245,7 +266,7 @@ std::vector<MetricSeries> read_metrics(const std::filesystem::path& path) {
     if (step == row.end() || !step->is_number()) fail("{}: line {}: no number \"step\"", path.string(), line);
     collector.add_all("", row, step->get<double>());
   });
-  return std::move(collector.series);
+  return with_intervals(std::move(collector.series));
 }
 
 std::vector<std::pair<std::string, Plot>> run_plots(const RunReport& report) {

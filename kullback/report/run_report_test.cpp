@@ -93,6 +93,18 @@ TEST(RunReport, PlotsWithOneNameGetTwoFiles) {
   EXPECT_EQ(plots[3].first, "plot");
 }
 
+TEST(ReadMetrics, BoundsBecomeTheIntervalOfTheirMetric) {
+  const auto path = written("bounds.jsonl", R"({"step":1,"kl":0.2,"kl_low":0.1,"kl_high":0.3,"all_time_high":7}
+{"step":2,"kl":0.4,"kl_low":0.3,"kl_high":0.6}
+)");
+  const auto metrics = read_metrics(path);
+  ASSERT_EQ(metrics.size(), 2U);
+  EXPECT_EQ(metrics[0].name, "kl");
+  EXPECT_THAT(metrics[0].low, ElementsAre(0.1, 0.3));
+  EXPECT_THAT(metrics[0].high, ElementsAre(0.3, 0.6));
+  EXPECT_EQ(metrics[1].name, "all_time_high");
+}
+
 TEST(ReadMetrics, FlattensReplacesRepeatedStepsAndKeepsGaps) {
   const auto path = written("metrics.jsonl", R"({"step":1,"loss":1.0,"note":"x"}
 {"step":2,"loss":0.9,"eval":{"loss":0.8}}
