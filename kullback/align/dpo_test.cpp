@@ -48,6 +48,12 @@ TEST(Dpo, GoldenFixture) {
     EXPECT_TRUE(result.passed) << result.name << ": " << result.largest_difference << " at " << result.at;
 }
 
+TEST(SlowDpo, RepeatsTheStepsOfTrlsTrainer) {
+  const CheckReport report = check_file(KULLBACK_FIXTURES "/smollm2/trl-trace-dpo.json");
+  EXPECT_EQ(report.results.size(), 8u);
+  for (const CheckResult& result : report.results) EXPECT_TRUE(result.passed) << result.name << ": " << result.at;
+}
+
 TEST(Dpo, EveryLossHasTheGradientOfItsFiniteDifferences) {
   for (const LossType type : smooth_types) {
     const DpoOptions options{

@@ -73,7 +73,6 @@ TEST(Check, TokenizersBesideTheirFixtures) {
 
 TEST(SlowCheck, SmolLm2Tokenizer) { expect_passes("smollm2/tokenizer.json"); }
 TEST(SlowCheck, SmolLm2LogProbabilities) { expect_passes("smollm2/logits.json"); }
-TEST(SlowCheck, StepsOfTrl) { expect_passes("smollm2/trl-trace-dpo.json"); }
 
 }  // namespace
 }  // namespace kullback
