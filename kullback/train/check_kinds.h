@@ -1,8 +1,12 @@
 #pragma once
 
+#include "kullback/lm/model.h"
 #include "kullback/train/check.h"
 
 namespace kullback {
+
+/// The model that a fixture is checked with: the given one, else the one that it names, else the folder that it lies in.
+Model fixture_model(const Json& fixture, const std::filesystem::path& file, const std::string& model);
 
 /// Texts and the ids that they become.
 CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& file, const std::string& model);

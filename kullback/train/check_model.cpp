@@ -105,7 +105,17 @@ CheckResult check_chat(const Json& one, const Model& model, double logp_toleranc
   return result;
 }
 
-Model model_of(const Json& fixture, const std::filesystem::path& file, const std::string& model) {
+/// The tokenizer that lies beside the fixture, or the model's that is named.
+Tokenizer tokenizer_of(const Json& fixture, const std::filesystem::path& file, const std::string& model) {
+  if (model.empty() && !text_or_empty(fixture, "model").empty()) return fixture_model(fixture, file, model).text();
+  if (const auto tokenizer = read_tokenizer(model.empty() ? file.parent_path() : std::filesystem::path(model)))
+    return *tokenizer;
+  return fixture_model(fixture, file, model).text();
+}
+
+}  // namespace
+
+Model fixture_model(const Json& fixture, const std::filesystem::path& file, const std::string& model) {
   if (!model.empty()) return load_model(model);
   const std::string named = text_or_empty(fixture, "model");
   if (named.empty()) return load_model(file.parent_path().string());
@@ -114,16 +124,6 @@ Model model_of(const Json& fixture, const std::filesystem::path& file, const std
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return load_model(lower);
 }
-
-/// The tokenizer that lies beside the fixture, or the model's that is named.
-Tokenizer tokenizer_of(const Json& fixture, const std::filesystem::path& file, const std::string& model) {
-  if (model.empty() && !text_or_empty(fixture, "model").empty()) return model_of(fixture, file, model).text();
-  if (const auto tokenizer = read_tokenizer(model.empty() ? file.parent_path() : std::filesystem::path(model)))
-    return *tokenizer;
-  return model_of(fixture, file, model).text();
-}
-
-}  // namespace
 
 CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& file, const std::string& model_name) {
   const Tokenizer tokenizer = tokenizer_of(fixture, file, model_name);
@@ -154,7 +154,7 @@ CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& fi
 
 CheckReport check_language_model(const Json& fixture, const std::filesystem::path& file,
                                  const std::string& model_name) {
-  const Model model = model_of(fixture, file, model_name);
+  const Model model = fixture_model(fixture, file, model_name);
   double logps = 2e-3, logits = 5e-3;
   if (fixture.contains("tolerance")) {
     logps = fixture["tolerance"].value("logps", logps);

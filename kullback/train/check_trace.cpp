@@ -81,11 +81,7 @@ CheckResult compare_step(const Figures& ours, const Json& theirs, int64_t step) 
 
 CheckReport check_training_trace(const Json& fixture, const std::filesystem::path& file,
                                  const std::string& model_name) {
-  std::string name = model_name.empty() ? fixture.at("model").get<std::string>() : model_name;
-  if (model_name.empty())
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  Model model = load_model(name);
+  Model model = fixture_model(fixture, file, model_name);
   const Method& method = find_method(fixture.at("method").get<std::string>(), Family::alignment);
   const std::shared_ptr<void> options = method.options->defaults();
   if (fixture.contains("options")) method.options->assign(options.get(), fixture["options"], file.string());
