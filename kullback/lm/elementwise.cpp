@@ -1,5 +1,7 @@
 #include "kullback/lm/elementwise.h"
 
+#include <stdexcept>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -54,6 +56,20 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
   if (at::GradMode::is_enabled()) return RmsNorm::apply(x, weight, epsilon);
   return at::mul(x, inverse_rms(x, epsilon)).mul_(weight);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  return at::layer_norm(x, {x.size(-1)}, weight, bias.defined() ? std::optional(bias) : std::nullopt, epsilon);
+}
+
+at::Tensor activate(const at::Tensor& x, Activation activation) {
+  switch (activation) {
+    case Activation::silu: return at::silu(x);
+    case Activation::gelu: return at::gelu(x);
+    case Activation::gelu_tanh: return at::gelu(x, "tanh");
+    case Activation::relu: return at::relu(x);
+  }
+  throw std::logic_error("an activation without a rule");
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {

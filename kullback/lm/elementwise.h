@@ -2,11 +2,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kullback/lm/config.h"
+
 namespace kullback {
 
 /// x / sqrt(mean(x^2) + epsilon) * weight, over the last dimension. Zhang and Sennrich 2019, arXiv 1910.07467.
 /// x: [N, D], weight: [D] -> [N, D]. Keeps x and one number a row for the backward pass.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+/// (x - mean) / sqrt(variance + epsilon) * weight + bias, over the last dimension. Ba et al. 2016, arXiv 1607.06450.
+/// x: [N, D], weight: [D], bias: [D] or undefined -> [N, D]
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
+/// One of the activations, number by number. [N, F]
+at::Tensor activate(const at::Tensor& x, Activation activation);
 
 /// silu(gate) * up. Shazeer 2020, arXiv 2002.05202. Both [N, F]. Keeps its two arguments and nothing else.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

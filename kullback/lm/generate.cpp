@@ -17,7 +17,8 @@ struct Stream {
   size_t prompt;
   KvCache cache;
   RandomStream random;
-  std::vector<int32_t> next;  // tokens that the model has not seen yet: the prompt, then each new one
+  std::vector<int32_t> given;  // the prompt
+  std::vector<int32_t> next;   // tokens that the model has not seen yet: the prompt, then each new one
 };
 
 std::vector<Stream> streams(const Transformer& model, const std::vector<std::vector<int32_t>>& prompts,
@@ -27,12 +28,13 @@ std::vector<Stream> streams(const Transformer& model, const std::vector<std::vec
   std::vector<Stream> result;
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (prompts[i].empty()) fail("prompt {} is empty: a model needs a token to begin with", i + 1);
-    if (static_cast<int64_t>(prompts[i].size()) >= model.config.max_positions) {
+    if (static_cast<int64_t>(prompts[i].size()) >= model.config.longest_sequence()) {
       fail("prompt {} has {} tokens, and the model has no room beyond {}", i + 1, prompts[i].size(),
-           model.config.max_positions);
+           model.config.longest_sequence());
     }
     const uint64_t number = options.streams.empty() ? i : options.streams[i];
-    result.push_back({i, KvCache(model.config.layers), RandomStream(options.seed, "generate", number), prompts[i]});
+    result.push_back(
+        {i, KvCache(model.config.layers), RandomStream(options.seed, "generate", number), prompts[i], prompts[i]});
   }
   return result;
 }
@@ -48,6 +50,11 @@ at::Tensor last_logits(const Transformer& model, std::vector<Stream>& active, Ad
   for (const int64_t length : batch.lengths) last.push_back((end += length) - 1);
   const at::Tensor hidden = model.hidden(batch, use).index_select(0, at::tensor(last, at::kLong));
   return model.logits(hidden).to(at::kFloat).contiguous();
+}
+
+// Whether the next token is the first beyond the context that longrope's short factors are for.
+bool outgrows_rotation(const Rope& rope, int64_t length) {
+  return rope.scaling == Rope::Scaling::longrope && length == rope.original_positions;
 }
 
 double log_probability(std::span<const float> logits, int32_t token) {
@@ -66,8 +73,14 @@ bool advance(Stream& stream, std::span<const float> logits, const Transformer& m
   result.stopped = std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end();
   const bool wanted = !on_token || on_token(stream.prompt, token);
   stream.next = {token};
+  if (outgrows_rotation(model.config.rope, stream.cache.length())) {
+    // Every key is turned otherwise from here on.
+    stream.cache = KvCache(model.config.layers);
+    stream.next = stream.given;
+    stream.next.insert(stream.next.end(), result.ids.begin(), result.ids.end());
+  }
   return wanted && !result.stopped && static_cast<int64_t>(result.ids.size()) < options.max_new_tokens &&
-         stream.cache.length() + 1 < model.config.max_positions;
+         stream.cache.length() + 1 < model.config.longest_sequence();
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -13,14 +12,8 @@
 namespace kullback {
 namespace {
 
-// `self_attn.q_proj` -> `q_proj`
-std::string target_name(const NamedLinear& named) {
-  const std::string_view module = named.module;
-  return std::string(module.substr(module.rfind('.') + 1));
-}
-
 bool is_targeted(const NamedLinear& named, const std::vector<std::string>& targets) {
-  const std::string name = target_name(named);
+  const std::string name = linear_name(named.linear);
   return std::any_of(targets.begin(), targets.end(),
                      [&](const std::string& t) { return t == "all-linear" || t == name; });
 }
@@ -30,7 +23,7 @@ void check(const LoraOptions& options) {
   if (!std::isfinite(options.alpha)) fail("the alpha of an adapter is {}, which must be finite", options.alpha);
   if (options.targets.empty()) fail("an adapter needs at least one target");
   std::vector<std::string> known = {"all-linear"};
-  for (const NamedLinear& named : layer_linears()) known.push_back(target_name(named));
+  for (const NamedLinear& named : layer_linears()) known.push_back(linear_name(named.linear));
   for (const std::string& target : options.targets) {
     if (std::find(known.begin(), known.end(), target) == known.end()) {
       fail("no linear layer is called '{}'{}; there are {}", target, suggestion(target, known), listing(known));
@@ -66,7 +59,7 @@ void add_lora(Transformer& model, const LoraOptions& options, uint64_t seed) {
   for (Layer& layer : model.layers) {
     for (const NamedLinear& named : layer_linears()) {
       Linear& linear = layer.*named.linear;
-      if (is_targeted(named, options.targets))
+      if (linear.weight.defined() && is_targeted(named, options.targets))
         linear.adapter = new_adapter(linear.weight, options, RandomStream(seed, "lora", index));
       ++index;  // whether targeted or not: a layer's start does not depend on which others have adapters
     }
@@ -102,7 +95,7 @@ LoraOptions lora_options(const Transformer& model) {
       if (!linear.adapter) continue;
       options.rank = linear.adapter->a.size(0);
       options.alpha = linear.adapter->scale * static_cast<double>(options.rank);
-      options.targets.push_back(target_name(named));
+      options.targets.push_back(linear_name(named.linear));
       break;
     }
   }

@@ -141,7 +141,7 @@ std::vector<std::vector<double>> naive_logits(const Transformer& model, const st
   for (const Layer& layer : model.layers) {
     std::vector<Vector> keys, values;
     for (size_t t = 0; t < ids.size(); ++t) {
-      const Vector x = normed(states[t], layer.attention_norm, config.norm_epsilon);
+      const Vector x = normed(states[t], layer.attention_norm.weight, config.norm_epsilon);
       keys.push_back(apply(layer.key, x, use));
       values.push_back(apply(layer.value, x, use));
       turn(keys.back(), config.head_size, config.rope.theta, t);
@@ -150,7 +150,7 @@ std::vector<std::vector<double>> naive_logits(const Transformer& model, const st
       add(states[t], apply(layer.output, attend(query, keys, values, config), use));
     }
     for (Vector& state : states) {
-      const Vector x = normed(state, layer.mlp_norm, config.norm_epsilon);
+      const Vector x = normed(state, layer.mlp_norm.weight, config.norm_epsilon);
       Vector gate = apply(layer.gate, x, use);
       const Vector up = apply(layer.up, x, use);
       for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
@@ -159,7 +159,7 @@ std::vector<std::vector<double>> naive_logits(const Transformer& model, const st
   }
   std::vector<std::vector<double>> logits;
   for (const Vector& state : states)
-    logits.push_back(times(model.head, normed(state, model.final_norm, config.norm_epsilon)));
+    logits.push_back(times(model.head, normed(state, model.final_norm.weight, config.norm_epsilon)));
   return logits;
 }
 

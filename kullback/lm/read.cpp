@@ -26,18 +26,30 @@ at::ScalarType scalar_type(const std::string& source, const TensorBytes& tensor)
   }
 }
 
+Transformer shapes_alone(const Config& config) {
+  return empty_transformer(config, at::TensorOptions(at::kFloat).device(at::kMeta));
+}
+
 }  // namespace
 
-Transformer read_weights(const Config& config, at::ScalarType dtype, const WeightSource& source) {
-  for (const NamedTensor& named : empty_transformer(config, at::TensorOptions(dtype).device(at::kMeta)).parameters()) {
-    check_shape(source.name, source.stored_name(named.name), source.shape(named.name), named.tensor.sizes());
+Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source) {
+  for (const StoredTensor& stored : stored_tensors(shapes_alone(config), layout)) {
+    check_shape(source.name, source.stored_name(stored.name), source.shape(stored.name), stored_shape(stored));
   }
   Transformer model = empty_transformer(config, dtype);
-  for (NamedTensor& named : model.parameters()) {
-    source.read(named.name, named.tensor);
-    check_finite(source.name, source.stored_name(named.name), named.tensor);
+  for (const StoredTensor& stored : stored_tensors(model, layout)) {
+    at::Tensor whole = is_plain(stored) ? stored.parts[0] : at::empty(stored_shape(stored), model.embedding.options());
+    source.read(stored.name, whole);
+    check_finite(source.name, source.stored_name(stored.name), whole);
+    if (!is_plain(stored)) unpack(whole, stored);
   }
   return model;
+}
+
+std::set<std::string> stored_names(const Config& config, const Layout& layout) {
+  std::set<std::string> names;
+  for (const StoredTensor& stored : stored_tensors(shapes_alone(config), layout)) names.insert(stored.name);
+  return names;
 }
 
 void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found,

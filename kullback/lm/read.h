@@ -3,15 +3,17 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 
 #include "kullback/io/safetensors.h"
+#include "kullback/lm/layout.h"
 #include "kullback/lm/model.h"
 
 namespace kullback {
 
-/// A model from a GGUF file of the llama architecture. Errors as for load_model.
+/// A model from a GGUF file of a family in model_families(). Errors as for load_model.
 Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype);
 
 /// A model from a Hugging Face folder: config.json, model.safetensors or its shards with their index, and what else is
@@ -23,7 +25,7 @@ Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype);
 /// that is not understood.
 std::optional<Tokenizer> read_tokenizer(const std::filesystem::path& folder);
 
-/// Where weights come from, by their Hugging Face names.
+/// Where weights come from, by the names of a layout's tensors.
 struct WeightSource {
   std::string name;  ///< the file or folder, as in messages
   std::function<std::string(const std::string& tensor)> stored_name = [](const std::string& tensor) { return tensor; };
@@ -31,9 +33,13 @@ struct WeightSource {
   std::function<void(const std::string& tensor, at::Tensor& into)> read;
 };
 
-/// The transformer that `config` describes, filled from `source`, each tensor checked to be finite. Every shape is
-/// checked before anything is allocated, so that a file cannot ask for more memory than its own tensors account for.
-Transformer read_weights(const Config& config, at::ScalarType dtype, const WeightSource& source);
+/// The transformer that `config` describes, filled from `source`, whose tensors lie as `layout` says; each is checked to
+/// be finite. Every shape is checked before anything is allocated, so that a file cannot ask for more memory than its
+/// own tensors account for.
+Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source);
+
+/// The names of all tensors that a file of such a model holds.
+std::set<std::string> stored_names(const Config& config, const Layout& layout);
 
 /// Throws an Error naming the tensor when it has another shape than the configuration asks for.
 void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found,

@@ -69,17 +69,61 @@ class Shards {
   std::map<std::string, SafetensorsFile> open_;
 };
 
-// Buffers that old files carry and that follow from the configuration, and a head that is the embedding once more.
-bool may_be_ignored(const std::string& tensor, const Config& config) {
-  return tensor.ends_with(".rotary_emb.inv_freq") || (config.tied_head && tensor == "lm_head.weight");
+// Files name the same tensors in several ways: without the name of the model's body before them (GPT-2's first files), or
+// as the language part of a model that sees images. What a layout calls a tensor, and what this checkpoint does.
+class Names {
+ public:
+  Names(const Shards& shards, const Layout& layout) : layout_(layout) {
+    const std::string embedding = std::string(layout.embedding) + ".weight";
+    for (const Spelling spelling : {Spelling::plain, Spelling::bare, Spelling::nested, Spelling::nested_model}) {
+      spelling_ = spelling;
+      if (shards.places().contains(stored(embedding))) return;
+    }
+    spelling_ = Spelling::plain;
+  }
+
+  std::string stored(const std::string& tensor) const {
+    const std::string body = std::string(layout_.embedding).substr(0, std::string(layout_.embedding).find('.') + 1);
+    const bool in_body = tensor.starts_with(body);
+    switch (spelling_) {
+      case Spelling::plain: return tensor;
+      case Spelling::bare: return in_body ? tensor.substr(body.size()) : tensor;
+      case Spelling::nested: return "language_model." + tensor;
+      case Spelling::nested_model: return in_body ? "model.language_model." + tensor.substr(body.size()) : tensor;
+    }
+    return tensor;
+  }
+
+  // Parts of such a model that do not read text.
+  bool is_elsewhere(const std::string& tensor) const {
+    if (spelling_ != Spelling::nested && spelling_ != Spelling::nested_model) return false;
+    return tensor.find("vision_tower.") != std::string::npos ||
+           tensor.find("multi_modal_projector.") != std::string::npos;
+  }
+
+ private:
+  enum class Spelling { plain, bare, nested, nested_model };
+  const Layout& layout_;
+  Spelling spelling_ = Spelling::plain;
+};
+
+// Buffers that old files carry and that follow from the configuration (rotary frequencies, causal masks), and a head
+// that is the embedding once more.
+bool may_be_ignored(const std::string& tensor, const Config& config, const std::string& head) {
+  for (const char* buffer :
+       {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"}) {
+    if (tensor.ends_with(buffer)) return true;
+  }
+  return config.tied_head && tensor == head;
 }
 
-void check_all_used(const std::filesystem::path& folder, const Config& config, const Shards& shards) {
+void check_all_used(const std::filesystem::path& folder, const Config& config, const Layout& layout, const Names& names,
+                    const Shards& shards) {
   std::set<std::string> used;
-  const Transformer shapes = empty_transformer(config, at::TensorOptions(at::kFloat).device(at::kMeta));
-  for (const NamedTensor& named : shapes.parameters()) used.insert(named.name);
+  for (const std::string& name : stored_names(config, layout)) used.insert(names.stored(name));
+  const std::string head = names.stored(std::string(layout.head) + ".weight");
   for (const auto& [tensor, shard] : shards.places()) {
-    if (!used.contains(tensor) && !may_be_ignored(tensor, config)) {
+    if (!used.contains(tensor) && !may_be_ignored(tensor, config, head) && !names.is_elsewhere(tensor)) {
       fail("{}: tensor '{}' is not part of the model that config.json describes", (folder / shard).string(), tensor);
     }
   }
@@ -87,19 +131,23 @@ void check_all_used(const std::filesystem::path& folder, const Config& config, c
 
 Transformer transformer_from_folder(const std::filesystem::path& folder, const Config& config, at::ScalarType dtype) {
   Shards shards(folder);
-  check_all_used(folder, config, shards);
+  const Layout& layout = hugging_face_layout(config.model_type);
+  const Names names(shards, layout);
+  check_all_used(folder, config, layout, names, shards);
   WeightSource source;
   source.name = folder.string();
+  source.stored_name = [&](const std::string& name) { return names.stored(name); };
   source.shape = [&](const std::string& name) {
-    return std::span<const int64_t>(shards.file_of(name).tensor(name).shape);
+    const std::string stored = names.stored(name);
+    return std::span<const int64_t>(shards.file_of(stored).tensor(stored).shape);
   };
   source.read = [&](const std::string& name, at::Tensor& into) {
-    const SafetensorsFile& file = shards.file_of(name);
-    const TensorBytes& stored = file.tensor(name);
+    const SafetensorsFile& file = shards.file_of(names.stored(name));
+    const TensorBytes& stored = file.tensor(names.stored(name));
     read_tensor(file.name(), stored, into);
     release_pages(stored.bytes);
   };
-  return read_weights(config, dtype, source);
+  return read_weights(config, layout, dtype, source);
 }
 
 // A number, a list of numbers, or nothing.

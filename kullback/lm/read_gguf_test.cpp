@@ -60,7 +60,7 @@ Contents contents_of(const Transformer& model) {
   contents.numbers = {{"llama.rope.freq_base", static_cast<float>(config.rope.theta)},
                       {"llama.attention.layer_norm_rms_epsilon", static_cast<float>(config.norm_epsilon)}};
   contents.tokens = {"<pad>", "<s>", "</s>", "a", "b", "ab"};
-  contents.tensors = {{"token_embd.weight", model.embedding}, {"output_norm.weight", model.final_norm}};
+  contents.tensors = {{"token_embd.weight", model.embedding}, {"output_norm.weight", model.final_norm.weight}};
   if (!config.tied_head) contents.tensors["output.weight"] = model.head;
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const Layer& layer = model.layers[i];
@@ -79,8 +79,8 @@ Contents contents_of(const Transformer& model) {
     add("ffn_gate", layer.gate);
     add("ffn_up", layer.up);
     add("ffn_down", layer.down);
-    contents.tensors[prefix + "attn_norm.weight"] = layer.attention_norm;
-    contents.tensors[prefix + "ffn_norm.weight"] = layer.mlp_norm;
+    contents.tensors[prefix + "attn_norm.weight"] = layer.attention_norm.weight;
+    contents.tensors[prefix + "ffn_norm.weight"] = layer.mlp_norm.weight;
   }
   return contents;
 }
@@ -194,7 +194,8 @@ TEST_F(ReadGguf, SaysWhatAFileDescribesInstead) {
               HasSubstr("tokenizer 'llama' is not supported"));
   EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.pre"] = "nonsense"; }), HasSubstr("nonsense"));
   EXPECT_THAT(message([](Contents& c) { c.texts["llama.rope.scaling.type"] = "spiral"; }), HasSubstr("'spiral'"));
-  EXPECT_THAT(message([](Contents& c) { c.counts["llama.rope.dimension_count"] = 2; }), HasSubstr("rotated in part"));
+  EXPECT_THAT(message([](Contents& c) { c.counts["llama.rope.dimension_count"] = 6; }),
+              HasSubstr("llama.rope.dimension_count is 6"));
   EXPECT_THAT(message([](Contents& c) { c.tokens.resize(40, "x"); }), HasSubstr("only 37 rows"));
 }
 

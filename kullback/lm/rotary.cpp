@@ -43,12 +43,13 @@ void yarn_frequencies(const Rope& rope, int64_t head_size, std::vector<double>& 
 }
 
 at::Tensor turn(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, double direction) {
-  const int64_t half = x.size(-1) / 2;
+  const int64_t half = cosine.size(-1), rest = x.size(-1) - 2 * half;
   at::Tensor y = at::empty(x.sizes(), x.options());  // contiguous whatever the strides of x
   const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
   at::Tensor y1 = y.narrow(-1, 0, half), y2 = y.narrow(-1, half, half);
   at::mul_out(y1, x1, cosine).addcmul_(x2, sine, -direction);
   at::mul_out(y2, x2, cosine).addcmul_(x1, sine, direction);
+  if (rest > 0) y.narrow(-1, 2 * half, rest).copy_(x.narrow(-1, 2 * half, rest));
   return y;
 }
 
@@ -59,7 +60,7 @@ struct Rotate : torch::autograd::Function<Rotate> {
     return turn(x, cosine, sine, 1);
   }
 
-  // A rotation's transpose turns back.
+  // A rotation's transpose turns back; a magnitude stays. What passed through is given back as it came.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     return {turn(gradients[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
@@ -68,37 +69,58 @@ struct Rotate : torch::autograd::Function<Rotate> {
 
 }  // namespace
 
-std::vector<double> rope_frequencies(const Rope& rope, int64_t head_size) {
-  std::vector<double> frequencies(static_cast<size_t>(head_size / 2));
+std::vector<double> rope_frequencies(const Rope& rope, int64_t size, int64_t context) {
+  double theta = rope.theta;
+  if (rope.scaling == Rope::Scaling::dynamic) {
+    const double grown =
+        static_cast<double>(std::max(context, rope.original_positions)) / static_cast<double>(rope.original_positions);
+    theta *=
+        std::pow(rope.factor * grown - (rope.factor - 1), static_cast<double>(size) / static_cast<double>(size - 2));
+  }
+  std::vector<double> frequencies(static_cast<size_t>(size / 2));
   for (size_t j = 0; j < frequencies.size(); ++j) {
-    frequencies[j] = std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_size));
+    frequencies[j] = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(size));
   }
   switch (rope.scaling) {
-    case Rope::Scaling::none: break;
+    case Rope::Scaling::none:
+    case Rope::Scaling::dynamic: break;
     case Rope::Scaling::linear:
       for (double& frequency : frequencies) frequency /= rope.factor;
       break;
     case Rope::Scaling::llama3:
       for (double& frequency : frequencies) frequency = llama3_frequency(rope, frequency);
       break;
-    case Rope::Scaling::yarn: yarn_frequencies(rope, head_size, frequencies); break;
+    case Rope::Scaling::yarn: yarn_frequencies(rope, size, frequencies); break;
+    case Rope::Scaling::longrope: {
+      const std::vector<double>& divisors = context > rope.original_positions ? rope.long_factors : rope.short_factors;
+      for (size_t j = 0; j < frequencies.size(); ++j) frequencies[j] /= divisors[j];
+      break;
+    }
   }
   return frequencies;
 }
 
 double rope_magnitude(const Rope& rope) {
-  if (rope.scaling != Rope::Scaling::yarn) return 1;
+  const bool longrope = rope.scaling == Rope::Scaling::longrope;
+  if (rope.scaling != Rope::Scaling::yarn && !longrope) return 1;
   if (rope.magnitude > 0) return rope.magnitude;
-  return rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
+  if (rope.factor <= 1) return 1;
+  return longrope ? std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_positions)))
+                  : 0.1 * std::log(rope.factor) + 1;
 }
 
-Rotation rotation(const Rope& rope, int64_t head_size, const std::vector<int64_t>& positions, at::ScalarType dtype) {
-  const std::vector<double> frequencies = rope_frequencies(rope, head_size);
-  const int64_t n = static_cast<int64_t>(positions.size()), half = head_size / 2;
-  at::Tensor angles = at::empty({n, 1, half}, at::kDouble);
+Rotation rotation(const Rope& rope, int64_t size, const std::vector<PositionRun>& runs, at::ScalarType dtype) {
+  const bool by_context = rope.scaling == Rope::Scaling::dynamic || rope.scaling == Rope::Scaling::longrope;
+  std::vector<double> frequencies = rope_frequencies(rope, size);
+  int64_t n = 0;
+  for (const PositionRun& run : runs) n += run.count;
+  at::Tensor angles = at::empty({n, 1, size / 2}, at::kDouble);
   double* angle = angles.mutable_data_ptr<double>();
-  for (const int64_t position : positions) {
-    for (const double frequency : frequencies) *angle++ = static_cast<double>(position) * frequency;
+  for (const PositionRun& run : runs) {
+    if (by_context) frequencies = rope_frequencies(rope, size, run.context);
+    for (int64_t position = run.first; position < run.first + run.count; ++position) {
+      for (const double frequency : frequencies) *angle++ = static_cast<double>(position) * frequency;
+    }
   }
   const double magnitude = rope_magnitude(rope);
   return {at::cos(angles).mul_(magnitude).to(dtype), at::sin(angles).mul_(magnitude).to(dtype)};

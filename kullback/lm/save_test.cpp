@@ -172,7 +172,7 @@ TEST_F(Saving, DamagedFoldersAreNamed) {
   EXPECT_THAT(load_message(folder_ / "nowhere"), HasSubstr("nowhere"));
   EXPECT_THAT(load_message(folder_), HasSubstr("config.json"));
   EXPECT_THAT(with_config("model_type", "mamba"), HasSubstr("architecture 'mamba' is not supported"));
-  EXPECT_THAT(with_config("hidden_act", "relu"), HasSubstr("hidden_act 'relu'"));
+  EXPECT_THAT(with_config("hidden_act", "softplus"), HasSubstr("hidden_act 'softplus'"));
   EXPECT_THAT(with_config("hidden_size", "ten"), HasSubstr("hidden_size"));
   EXPECT_THAT(with_config("hidden_size", 0), HasSubstr("hidden_size is 0"));
   EXPECT_THAT(with_config("hidden_size", 12), HasSubstr("shape [37, 10] where the configuration asks for [37, 12]"));
@@ -183,7 +183,7 @@ TEST_F(Saving, DamagedFoldersAreNamed) {
   EXPECT_THAT(with_config("num_key_value_heads", 4), HasSubstr("cannot share 4"));
   EXPECT_THAT(with_config("head_dim", 5), HasSubstr("head_dim is 5"));
   EXPECT_THAT(with_config("rms_norm_eps", -1), HasSubstr("rms_norm_eps"));
-  EXPECT_THAT(with_config("rope_scaling", {{"rope_type", "longrope"}}), HasSubstr("'longrope'"));
+  EXPECT_THAT(with_config("rope_scaling", {{"rope_type", "spiral"}}), HasSubstr("'spiral'"));
 
   fresh();
   std::ofstream(bad / "config.json") << "{\"model_type\": ";

@@ -1,5 +1,6 @@
 #include "kullback/lm/transformer.h"
 
+#include <cmath>
 #include <numeric>
 #include <stdexcept>
 
@@ -10,6 +11,7 @@
 #include "kullback/divergence/head.h"
 #include "kullback/lm/attention.h"
 #include "kullback/lm/elementwise.h"
+#include "kullback/lm/layout.h"
 #include "kullback/lm/rotary.h"
 
 namespace kullback {
@@ -23,6 +25,9 @@ void check(const Ragged& batch, const Config& config) {
   if (!batch.caches.empty() && batch.caches.size() != batch.lengths.size()) {
     throw std::logic_error("Ragged: there must be one cache a sequence, or none");
   }
+  if (!batch.first_positions.empty() && batch.first_positions.size() != batch.lengths.size()) {
+    throw std::logic_error("Ragged: there must be one first position a sequence, or none");
+  }
   if (!batch.caches.empty() && at::GradMode::is_enabled()) {
     throw std::logic_error("Ragged: caches are used without gradients only");
   }
@@ -34,29 +39,109 @@ void check(const Ragged& batch, const Config& config) {
   }
 }
 
-std::vector<int64_t> positions(const Ragged& batch) {
-  std::vector<int64_t> result;
-  result.reserve(static_cast<size_t>(batch.ids.size(0)));
+std::vector<PositionRun> position_runs(const Ragged& batch) {
+  std::vector<PositionRun> runs;
   for (size_t i = 0; i < batch.lengths.size(); ++i) {
-    const int64_t first = batch.caches.empty() ? 0 : batch.caches[i]->length();
-    for (int64_t t = 0; t < batch.lengths[i]; ++t) result.push_back(first + t);
+    const int64_t first = !batch.first_positions.empty() ? batch.first_positions[i]
+                          : batch.caches.empty()         ? 0
+                                                         : batch.caches[i]->length();
+    runs.push_back({first, batch.lengths[i], batch.context > 0 ? batch.context : first + batch.lengths[i]});
   }
-  return result;
+  return runs;
 }
 
-at::Tensor self_attention(const Layer& layer, const at::Tensor& x, const Config& config, const Ragged& batch,
-                          const Rotation& turns, int64_t index, AdapterUse use) {
-  const at::Tensor query = layer.query(x, use).view({-1, config.heads, config.head_size});
-  const at::Tensor key = layer.key(x, use).view({-1, config.key_value_heads, config.head_size});
-  const at::Tensor value = layer.value(x, use).view({-1, config.key_value_heads, config.head_size});
-  const at::Tensor mixed =
-      ragged_attention(rotate(query, turns), rotate(key, turns), value, batch.lengths, batch.caches, index);
-  return layer.output(mixed, use);
+at::Tensor normed(const at::Tensor& x, const Norm& norm, const Config& config) {
+  switch (config.norm) {
+    case NormKind::rms: return rms_norm(x, norm.weight, config.norm_epsilon);
+    case NormKind::zero_centred_rms: return rms_norm(x, norm.weight + 1, config.norm_epsilon);
+    case NormKind::layer: return layer_norm(x, norm.weight, norm.bias, config.norm_epsilon);
+  }
+  throw std::logic_error("a norm without a rule");
+}
+
+at::Tensor normed_if_any(const at::Tensor& x, const Norm& norm, const Config& config) {
+  return norm.weight.defined() ? normed(x, norm, config) : x;
+}
+
+// Queries or keys, of each head or of all together. [N, heads d] -> [N, heads, d]
+at::Tensor normed_heads(const at::Tensor& x, const Norm& norm, const Config& config) {
+  const int64_t width = config.query_key_norm == QueryKeyNorm::each_head ? config.head_size : x.size(-1);
+  return normed_if_any(x.reshape({-1, width}), norm, config).view({x.size(0), -1, config.head_size});
+}
+
+// What a forward pass makes once for all its layers.
+struct Pass {
+  const Config& config;
+  const Ragged& batch;
+  AdapterUse use;
+  Rotation turns, local_turns;
+};
+
+Pass begin_pass(const Config& config, const Ragged& batch, AdapterUse use, at::ScalarType dtype) {
+  Pass pass{config, batch, use, {}, {}};
+  if (config.learned_positions) return pass;
+  const std::vector<PositionRun> runs = position_runs(batch);
+  const auto turns = [&](const Rope& rope) {
+    return rotation(rope, rope.size == 0 ? config.head_size : rope.size, runs, dtype);
+  };
+  pass.turns = turns(config.rope);
+  if (config.local_rope) pass.local_turns = turns(*config.local_rope);
+  return pass;
+}
+
+at::Tensor self_attention(const Layer& layer, const at::Tensor& x, const Pass& pass, int64_t index) {
+  const Config& config = pass.config;
+  const bool local = config.slides(index);
+  at::Tensor query = normed_heads(layer.query(x, pass.use), layer.query_norm, config);
+  at::Tensor key = normed_heads(layer.key(x, pass.use), layer.key_norm, config);
+  const at::Tensor value = layer.value(x, pass.use).view({-1, config.key_value_heads, config.head_size});
+  if (config.rotates(index)) {
+    const Rotation& turns = local && config.local_rope ? pass.local_turns : pass.turns;
+    query = rotate(query, turns);
+    key = rotate(key, turns);
+  }
+  const double scale = config.query_scale > 0 ? config.query_scale : static_cast<double>(config.head_size);
+  const AttentionRule rule{1 / std::sqrt(scale), config.attention_softcap, local ? config.window : 0};
+  return layer.output(ragged_attention(query, key, value, rule, pass.batch.lengths, pass.batch.caches, index),
+                      pass.use);
+}
+
+at::Tensor feed_forward(const Layer& layer, const at::Tensor& x, const Pass& pass) {
+  const at::Tensor up = layer.up(x, pass.use);
+  if (!pass.config.gated) return layer.down(activate(up, pass.config.activation), pass.use);
+  const at::Tensor gate = layer.gate(x, pass.use);
+  if (pass.config.activation == Activation::silu) return layer.down(swiglu(gate, up), pass.use);
+  return layer.down(activate(gate, pass.config.activation) * up, pass.use);
+}
+
+at::Tensor through_layer(const Layer& layer, const at::Tensor& x, const Pass& pass, int64_t index) {
+  const Config& config = pass.config;
+  at::Tensor mixed = self_attention(layer, normed_if_any(x, layer.attention_norm, config), pass, index);
+  mixed = normed_if_any(mixed, layer.attention_post_norm, config).add_(x);
+  const at::Tensor& read = config.parallel_residual ? x : mixed;
+  const at::Tensor made = feed_forward(layer, normed_if_any(read, layer.mlp_norm, config), pass);
+  return normed_if_any(made, layer.mlp_post_norm, config).add_(mixed);
+}
+
+// [N, D]
+at::Tensor embedded(const Transformer& model, const Ragged& batch) {
+  at::Tensor x = at::embedding(model.embedding, batch.ids);
+  if (model.config.scaled_embedding) x = x * std::sqrt(static_cast<double>(model.config.hidden_size));
+  if (!model.config.learned_positions) return x;
+  std::vector<int64_t> places;
+  for (const PositionRun& run : position_runs(batch)) {
+    if (run.first + run.count > model.config.max_positions) {
+      fail("a sequence of {} tokens is longer than the {} positions that the model has learnt", run.first + run.count,
+           model.config.max_positions);
+    }
+    for (int64_t t = 0; t < run.count; ++t) places.push_back(run.first + t);
+  }
+  return x + at::embedding(model.positions, at::tensor(places, at::kLong));
 }
 
 at::Tensor clone_weight(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach().clone() : tensor; }
 
-std::string layer_prefix(size_t index) { return fmt::format("model.layers.{}.", index); }
+Norm clone_norm(const Norm& norm) { return {clone_weight(norm.weight), clone_weight(norm.bias)}; }
 
 }  // namespace
 
@@ -74,53 +159,46 @@ Ragged ragged(const std::vector<std::vector<int32_t>>& sequences) {
 
 at::Tensor Transformer::hidden(const Ragged& batch, AdapterUse use) const {
   check(batch, config);
-  const Rotation turns = rotation(config.rope, config.head_size, positions(batch), dtype());
-  at::Tensor x = at::embedding(embedding, batch.ids);  // [N, D]
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Layer& layer = layers[i];
-    const at::Tensor attention_input = rms_norm(x, layer.attention_norm, config.norm_epsilon);
-    x = self_attention(layer, attention_input, config, batch, turns, static_cast<int64_t>(i), use).add_(x);
-    const at::Tensor mlp_input = rms_norm(x, layer.mlp_norm, config.norm_epsilon);
-    x = layer.down(swiglu(layer.gate(mlp_input, use), layer.up(mlp_input, use)), use).add_(x);
-  }
-  return rms_norm(x, final_norm, config.norm_epsilon);
+  const Pass pass = begin_pass(config, batch, use, dtype());
+  at::Tensor x = embedded(*this, batch);
+  for (size_t i = 0; i < layers.size(); ++i) x = through_layer(layers[i], x, pass, static_cast<int64_t>(i));
+  return normed(x, final_norm, config);
 }
 
 Rows Transformer::head_rows(const at::Tensor& hidden) const {
   Rows rows;
   rows.hidden = hidden;
   rows.weight = head;
+  rows.softcap = config.head_softcap;
   return rows;
 }
 
-at::Tensor Transformer::logits(const at::Tensor& hidden) const { return at::linear(hidden, head); }
+at::Tensor Transformer::logits(const at::Tensor& hidden) const {
+  const at::Tensor logits = at::linear(hidden, head);
+  return config.head_softcap > 0 ? at::tanh(logits / config.head_softcap) * config.head_softcap : logits;
+}
 
 std::vector<NamedTensor> Transformer::parameters() const {
-  std::vector<NamedTensor> result = {{"model.embed_tokens.weight", embedding}};
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const std::string prefix = layer_prefix(i);
-    result.push_back({prefix + "input_layernorm.weight", layers[i].attention_norm});
-    for (const NamedLinear& named : layer_linears()) {
-      const Linear& linear = layers[i].*named.linear;
-      result.push_back({prefix + named.module + ".weight", linear.weight});
-      if (linear.bias.defined()) result.push_back({prefix + named.module + ".bias", linear.bias});
-    }
-    result.push_back({prefix + "post_attention_layernorm.weight", layers[i].mlp_norm});
+  std::vector<NamedTensor> result;
+  for (const StoredTensor& stored : stored_tensors(*this, hugging_face_layout(config.model_type))) {
+    for (size_t i = 0; i < stored.parts.size(); ++i) result.push_back({stored.part_names[i], stored.parts[i]});
   }
-  result.push_back({"model.norm.weight", final_norm});
-  if (!config.tied_head) result.push_back({"lm_head.weight", head});
   return result;
 }
 
 std::vector<NamedTensor> Transformer::adapter() const {
+  const Layout& layout = hugging_face_layout(config.model_type);
   std::vector<NamedTensor> result;
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (const NamedLinear& named : layer_linears()) {
-      const Linear& linear = layers[i].*named.linear;
-      if (!linear.adapter) continue;
-      const std::string module = "base_model.model." + layer_prefix(i) + named.module;
-      result.push_back({module + ".lora_A.weight", linear.adapter->a});
-      result.push_back({module + ".lora_B.weight", linear.adapter->b});
+    for (const LayoutEntry& entry : layout.entries) {
+      for (Linear Layer::*member : entry.linears) {
+        const Linear& linear = layers[i].*member;
+        if (!linear.adapter) continue;
+        const std::string part = entry.linears.size() == 1 ? "" : fmt::format("[{}]", linear_name(member));
+        const std::string module = fmt::format("base_model.model.{}{}.{}", layout.layer, i, entry.module);
+        result.push_back({module + ".lora_A.weight" + part, linear.adapter->a});
+        result.push_back({module + ".lora_B.weight" + part, linear.adapter->b});
+      }
     }
   }
   return result;
@@ -143,11 +221,11 @@ void Transformer::set_trainable(bool on) {
 Transformer Transformer::clone() const {
   Transformer copy = *this;
   copy.embedding = clone_weight(embedding);
-  copy.final_norm = clone_weight(final_norm);
+  copy.positions = clone_weight(positions);
+  copy.final_norm = clone_norm(final_norm);
   copy.head = config.tied_head ? copy.embedding : clone_weight(head);
   for (Layer& layer : copy.layers) {
-    layer.attention_norm = clone_weight(layer.attention_norm);
-    layer.mlp_norm = clone_weight(layer.mlp_norm);
+    for (Norm Layer::*norm : layer_norms()) layer.*norm = clone_norm(layer.*norm);
     for (const NamedLinear& named : layer_linears()) {
       Linear& linear = layer.*named.linear;
       linear.weight = clone_weight(linear.weight);
@@ -171,18 +249,36 @@ Transformer empty_transformer(const Config& config, at::TensorOptions options) {
   const auto linear = [&](int64_t out, int64_t in, bool bias) {
     return Linear{empty({out, in}), bias ? empty({out}) : at::Tensor(), std::nullopt};
   };
+  const auto norm = [&](bool present, int64_t width) {
+    const bool bias = present && config.norm == NormKind::layer;
+    return Norm{present ? empty({width}) : at::Tensor(), bias ? empty({width}) : at::Tensor()};
+  };
   const int64_t width = config.hidden_size, query = config.heads * config.head_size,
                 shared = config.key_value_heads * config.head_size, mlp = config.mlp_size;
+  const bool read_bias = config.attention_bias || config.query_key_value_bias;
+  const bool by_head = config.query_key_norm == QueryKeyNorm::each_head,
+             head_norms = config.query_key_norm != QueryKeyNorm::none;
   Transformer model;
   model.config = config;
   model.embedding = empty({config.vocabulary_size, width});
+  if (config.learned_positions) model.positions = empty({config.max_positions, width});
   for (int64_t i = 0; i < config.layers; ++i) {
-    model.layers.push_back({empty({width}), empty({width}), linear(query, width, config.attention_bias),
-                            linear(shared, width, config.attention_bias), linear(shared, width, config.attention_bias),
-                            linear(width, query, config.attention_bias), linear(mlp, width, config.mlp_bias),
-                            linear(mlp, width, config.mlp_bias), linear(width, mlp, config.mlp_bias)});
+    Layer& layer = model.layers.emplace_back();
+    layer.attention_norm = norm(config.norm_before, width);
+    layer.mlp_norm = norm(config.norm_before, width);
+    layer.attention_post_norm = norm(config.norm_after, width);
+    layer.mlp_post_norm = norm(config.norm_after, width);
+    layer.query_norm = norm(head_norms, by_head ? config.head_size : query);
+    layer.key_norm = norm(head_norms, by_head ? config.head_size : shared);
+    layer.query = linear(query, width, read_bias);
+    layer.key = linear(shared, width, read_bias);
+    layer.value = linear(shared, width, read_bias);
+    layer.output = linear(width, query, config.attention_bias);
+    if (config.gated) layer.gate = linear(mlp, width, config.mlp_bias);
+    layer.up = linear(mlp, width, config.mlp_bias);
+    layer.down = linear(width, mlp, config.mlp_bias);
   }
-  model.final_norm = empty({width});
+  model.final_norm = norm(true, width);
   model.head = config.tied_head ? model.embedding : empty({config.vocabulary_size, width});
   return model;
 }
@@ -190,26 +286,21 @@ Transformer empty_transformer(const Config& config, at::TensorOptions options) {
 Transformer random_transformer(const Config& config, uint64_t seed, double deviation, at::ScalarType dtype) {
   Transformer model = empty_transformer(config, dtype);
   for (NamedTensor& named : model.parameters()) {
-    if (named.tensor.dim() == 1 && named.name.ends_with("norm.weight")) {
-      named.tensor.fill_(1);
-      continue;
-    }
     RandomStream random(seed, named.name);
     at::Tensor values = at::empty(named.tensor.sizes(), at::kDouble);
     double* value = values.mutable_data_ptr<double>();
     for (int64_t i = 0; i < values.numel(); ++i) value[i] = deviation * random.normal();
     named.tensor.copy_(values);
   }
-  return model;
-}
-
-const std::vector<NamedLinear>& layer_linears() {
-  static const std::vector<NamedLinear> all = {
-      {"self_attn.q_proj", &Layer::query},  {"self_attn.k_proj", &Layer::key}, {"self_attn.v_proj", &Layer::value},
-      {"self_attn.o_proj", &Layer::output}, {"mlp.gate_proj", &Layer::gate},   {"mlp.up_proj", &Layer::up},
-      {"mlp.down_proj", &Layer::down},
+  const auto reset = [&](Norm& norm) {
+    if (norm.weight.defined()) norm.weight.fill_(config.norm == NormKind::zero_centred_rms ? 0 : 1);
+    if (norm.bias.defined()) norm.bias.fill_(0);
   };
-  return all;
+  reset(model.final_norm);
+  for (Layer& layer : model.layers) {
+    for (Norm Layer::*norm : layer_norms()) reset(layer.*norm);
+  }
+  return model;
 }
 
 }  // namespace kullback

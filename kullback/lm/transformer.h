@@ -9,7 +9,7 @@
 
 #include "kullback/lm/cache.h"
 #include "kullback/lm/config.h"
-#include "kullback/lm/linear.h"
+#include "kullback/lm/layer.h"
 
 namespace kullback {
 
@@ -21,6 +21,11 @@ struct Ragged {
   std::vector<int64_t> lengths;  ///< new tokens of each sequence, each > 0; sums to N
   /// Empty, or one a sequence: attention also sees what the cache holds, and the new tokens are appended to it.
   std::vector<KvCache*> caches;
+  /// Empty: sequences begin where their caches end, or at 0. Else the position of each sequence's first new token.
+  std::vector<int64_t> first_positions = {};
+  /// The length of sequence that dynamic and longrope rotations are made for, 0: each sequence its own. (transformers
+  /// takes the longest of a batch for all of it, so that a row depends on its neighbours.)
+  int64_t context = 0;
 };
 
 /// Lays sequences end to end. Throws an Error for an empty one.
@@ -31,22 +36,14 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-struct Layer {
-  at::Tensor attention_norm, mlp_norm;  // [D]
-  Linear query;                         // [H d, D]
-  Linear key, value;                    // [K d, D]
-  Linear output;                        // [D, H d]
-  Linear gate, up;                      // [F, D]
-  Linear down;                          // [D, F]
-};
-
 /// A decoder-only transformer driven by its configuration. A value whose copies share weights; `clone` does not.
 struct Transformer {
   Config config;
   at::Tensor embedding;  // [V, D]
+  at::Tensor positions;  // [max_positions, D], or undefined
   std::vector<Layer> layers;
-  at::Tensor final_norm;  // [D]
-  at::Tensor head;        // [V, D]; the embedding itself when tied
+  Norm final_norm;
+  at::Tensor head;  // [V, D]; the embedding itself when tied
 
   /// Hidden states after the final norm. [N, D]
   at::Tensor hidden(const Ragged& batch, AdapterUse use = AdapterUse::on) const;
@@ -58,7 +55,8 @@ struct Transformer {
   /// All the logits of a few rows, for decoding: [N, D] -> [N, V].
   at::Tensor logits(const at::Tensor& hidden) const;
 
-  /// Every weight of the base model (a tied head once) under its Hugging Face name, in the model's order.
+  /// Every weight of the base model (a tied head once) under its Hugging Face name, in the model's order. Where the
+  /// family's files keep several in one tensor: its name and `[q_proj]` or the like.
   std::vector<NamedTensor> parameters() const;
   /// The adapter's matrices under PEFT's names, or none.
   std::vector<NamedTensor> adapter() const;
@@ -81,12 +79,5 @@ Transformer empty_transformer(const Config& config, at::TensorOptions options);
 /// Normal weights of the given deviation and norms of one: tiny models for tests and exact worlds.
 Transformer random_transformer(const Config& config, uint64_t seed, double deviation = 0.02,
                                at::ScalarType dtype = at::kFloat);
-
-/// The linear layers by the names of their Hugging Face modules: `self_attn.q_proj` ... `mlp.down_proj`.
-struct NamedLinear {
-  const char* module;
-  Linear Layer::*linear;
-};
-const std::vector<NamedLinear>& layer_linears();
 
 }  // namespace kullback

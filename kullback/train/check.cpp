@@ -233,7 +233,8 @@ CheckReport check_file(const std::filesystem::path& file, const std::string& mod
     if (kind == "tokenizer") return check_tokenizer(fixture, file, model);
     if (kind == "lm") return check_language_model(fixture, file, model);
     if (kind == "training-trace") return check_training_trace(fixture, file, model);
-    const std::vector<std::string> kinds{"tokenizer", "lm", "training-trace"};
+    if (kind == "architecture") return check_architecture(fixture, file, model);
+    const std::vector<std::string> kinds{"tokenizer", "lm", "training-trace", "architecture"};
     fail("{}: unknown kind of fixture \"{}\"{}; it needs a \"method\" or a \"kind\" among {}", file.string(), kind,
          suggestion(kind, kinds), listing(kinds));
   } catch (const Json::exception& error) {

@@ -70,7 +70,7 @@ struct CheckReport {
   bool passed() const;
 };
 
-/// Runs a fixture file. Kinds: a method's (`"method": …`), `tokenizer`, `lm`, `training-trace`. `model`: name or path of the
+/// Runs a fixture file. Kinds: a method's (`"method": …`), `tokenizer`, `lm`, `training-trace`, `architecture`. `model`: name or path of the
 /// model where the kind needs one; empty: the one that the file names, or that lies beside it. Error: bad input.
 CheckReport check_file(const std::filesystem::path& file, const std::string& model = "");
 

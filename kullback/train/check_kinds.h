@@ -14,5 +14,7 @@ CheckReport check_tokenizer(const Json& fixture, const std::filesystem::path& fi
 CheckReport check_language_model(const Json& fixture, const std::filesystem::path& file, const std::string& model);
 /// The steps of a reference trainer on given batches.
 CheckReport check_training_trace(const Json& fixture, const std::filesystem::path& file, const std::string& model);
+/// Logits, loss, gradients and greedy tokens of a checkpoint, with the adapter that lies beside the fixture, if any.
+CheckReport check_architecture(const Json& fixture, const std::filesystem::path& file, const std::string& model);
 
 }  // namespace kullback

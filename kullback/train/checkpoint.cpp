@@ -10,6 +10,7 @@
 #include "kullback/io/files.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/io/safetensors.h"
+#include "kullback/lm/save.h"
 
 namespace kullback {
 namespace {
@@ -18,15 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* tensors_name = "tensors.safetensors";
 constexpr const char* state_name = "state.json";
-
-DType dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat: return DType::f32;
-    case at::kDouble: return DType::f64;
-    case at::kBFloat16: return DType::bf16;
-    default: fail("a checkpoint cannot hold tensors of type {}", c10::toString(tensor.scalar_type()));
-  }
-}
 
 /// All that changes while a run goes on, by name.
 std::vector<NamedTensor> contents(const AdamW& optimizer) {
@@ -64,7 +56,7 @@ void restore(const fs::path& checkpoint, AdamW& optimizer) {
   for (const NamedTensor& into : contents(optimizer)) {
     const TensorBytes& saved = file.tensor(into.name);
     const at::Tensor tensor = into.tensor;
-    if (saved.shape != tensor.sizes().vec() || saved.dtype != dtype_of(tensor)) {
+    if (saved.shape != tensor.sizes().vec() || saved.dtype != stored_dtype(tensor)) {
       fail("{}: tensor {} does not fit this run's model", file.name(), into.name);
     }
     std::memcpy(tensor.mutable_data_ptr(), saved.bytes.data(), saved.bytes.size());
@@ -80,7 +72,7 @@ void save_checkpoint(const fs::path& run_folder, const AdamW& optimizer, const J
   const std::vector<NamedTensor> all = contents(optimizer);
   for (const NamedTensor& one : all) {
     const auto* bytes = static_cast<const std::byte*>(one.tensor.const_data_ptr());
-    tensors.push_back({one.name, dtype_of(one.tensor), one.tensor.sizes().vec(), {bytes, one.tensor.nbytes()}});
+    tensors.push_back({one.name, stored_dtype(one.tensor), one.tensor.sizes().vec(), {bytes, one.tensor.nbytes()}});
   }
   write_safetensors(folder.path() / tensors_name, tensors);
   Json complete = state;
