@@ -3,14 +3,19 @@
 //
 //   build/bench/head                      all shapes, statistics and ways, by Google Benchmark
 //   build/bench/head --summary            one JSON line of ratios for the first shape; --shapes all for every shape
+//   build/bench/head --table FILE         the same for every shape and the row kernels, as a page of the documentation
 //   build/bench/head --rows               the row kernels alone, as parts of the bandwidth of a copy
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
 #include <iostream>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -218,6 +223,7 @@ CountingAllocator& memory() {
 
 /// Peak memory of a run beyond what was held before and beyond the gradients it leaves, in MiB.
 double extra_mib(const Work& w, const std::function<void()>& run) {
+  release_head_memory();
   const int64_t before = memory().held;
   memory().peak = before;
   run();
@@ -228,66 +234,86 @@ double extra_mib(const Work& w, const std::function<void()>& run) {
   return static_cast<double>(memory().peak - before - left) / (1 << 20);
 }
 
-struct Limit {
-  double three = 0, four = 0;  // seconds: the student's products, and with the teacher's
+/// A way to do the work, timed beside the others.
+struct Way {
+  std::string name;
+  std::function<void()> run;
+  int rounds;
+  std::vector<double> times = {};
+  double mib = 0;
 };
 
-/// Rounds of every way in turn, so that a noisy machine is noisy to all.
-nlohmann::ordered_json summary_of(const Shape& shape) {
+using Json = nlohmann::ordered_json;
+
+double rounded(double x) { return std::round(x * 1000) / 1000; }
+
+/// The median over rounds of one time over another of the same round, in which the machine was as busy.
+double ratio(const std::vector<double>& times, const std::vector<double>& to) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < std::min(times.size(), to.size()); ++i) ratios.push_back(times[i] / to[i]);
+  return rounded(median(ratios));
+}
+
+/// Every statistic of one shape, in rounds of every way in turn.
+Json summary_of(const Shape& shape, int rounds) {
   Work w(shape);
   const bool small = shape.tokens * shape.width * shape.vocabulary < (int64_t{1} << 30);
-  const int rounds = small ? 15 : 3;
-  const std::vector<int64_t> blocks =
-      small ? std::vector<int64_t>{256, 512, 2048} : std::vector<int64_t>{shape.tokens / 2, shape.tokens};
+  if (small) rounds *= 5;
   Tensor space = at::empty({shape.tokens, shape.vocabulary});
-  const auto limit = [&](bool two) {
-    double best = 1e9;
-    for (const int64_t block : blocks) best = std::min(best, seconds([&] { products(w, two, block, space); }));
-    return best;
-  };
-  limit(true);  // warm
+  const auto limit_of = [&](bool two, int64_t block) { return seconds([&] { products(w, two, block, space); }); };
+  limit_of(true, shape.tokens);  // warm
+  int64_t best_block = shape.tokens;
+  double best_time = 1e9;
+  for (const int64_t block : {shape.tokens, shape.tokens / 2, shape.tokens / 4, shape.tokens / 8}) {
+    const double time = std::min(limit_of(true, block), limit_of(true, block));
+    if (time < 0.97 * best_time) best_time = time, best_block = block;
+  }
 
-  nlohmann::ordered_json out;
-  const auto measure = [&](const std::string& name, const std::string& statistic, const std::function<void()>& ours,
-                           bool rivals) {
+  Json out;
+  out["products_in_blocks_of"] = best_block;
+  for (const std::string& statistic : kStatistics) {
     const bool two = two_heads(statistic);
-    std::vector<double> our_time, limit_time, plain_time, chunked_time;
-    const double memory = extra_mib(w, ours);
-    w.clear();
+    std::vector<Way> ways = {{statistic, [&] { ours_known(statistic, w); }, rounds}};
+    if (statistic == "logp" || statistic == "kl") {
+      ways.push_back({statistic + ", weights unknown", [&] { ours_unknown(statistic, w); }, rounds});
+      ways.push_back({statistic + ", weights unknown, head frozen", [&] { ours_frozen(statistic, w); }, rounds});
+    }
+    const size_t rivals = ways.size();
+    const int rival_rounds = small ? rounds : 1;
+    ways.push_back({"plain", [&] { plain(statistic, w); }, rival_rounds});
+    ways.push_back({"chunked", [&] { chunked(statistic, w); }, rival_rounds});
+    for (Way& way : ways) {
+      way.mib = extra_mib(w, way.run);
+      w.clear();
+    }
+    std::vector<double> limit;
     for (int round = 0; round < rounds; ++round) {
-      limit_time.push_back(limit(two));
-      our_time.push_back(seconds(ours));
-      w.clear();
-      if (!rivals || (round > 0 && !small)) continue;
-      plain_time.push_back(seconds([&] { plain(statistic, w); }));
-      w.clear();
-      chunked_time.push_back(seconds([&] { chunked(statistic, w); }));
-      w.clear();
+      limit.push_back(limit_of(two, best_block));
+      for (Way& way : ways) {
+        if (round < way.rounds) way.times.push_back(seconds(way.run));
+        w.clear();
+      }
     }
-    const auto rounded = [](double x) { return std::round(x * 1000) / 1000; };
-    auto& entry = out[name];
-    entry["seconds"] = rounded(median(our_time));
-    entry["to_limit"] = rounded(median(our_time) / median(limit_time));
-    if (rivals) {
-      entry["to_plain"] = rounded(median(our_time) / median(plain_time));
-      entry["to_chunked"] = rounded(median(our_time) / median(chunked_time));
+    for (size_t i = 0; i < rivals; ++i) {
+      Json& entry = out[ways[i].name];
+      entry["seconds"] = rounded(median(ways[i].times));
+      entry["to_limit"] = ratio(ways[i].times, limit);
+      if (i == 0) {
+        entry["to_plain"] = ratio(ways[0].times, ways[rivals].times);
+        entry["to_chunked"] = ratio(ways[0].times, ways[rivals + 1].times);
+      }
+      entry["extra_mib"] = std::round(ways[i].mib);
+      if (i == 0) {
+        entry["plain_mib"] = std::round(ways[rivals].mib);
+        entry["chunked_mib"] = std::round(ways[rivals + 1].mib);
+      }
     }
-    entry["extra_mib"] = std::round(memory);
-  };
-  for (const std::string& statistic : kStatistics)
-    measure(
-        statistic, statistic, [&] { ours_known(statistic, w); }, true);
-  for (const std::string statistic : {"logp", "kl"}) {
-    measure(
-        statistic + ", weights unknown", statistic, [&] { ours_unknown(statistic, w); }, false);
-    measure(
-        statistic + ", weights unknown, head frozen", statistic, [&] { ours_frozen(statistic, w); }, false);
   }
   return out;
 }
 
 /// The row kernels on one core, as parts of the bandwidth of a copy of the same rows.
-nlohmann::ordered_json rows_alone() {
+Json rows_alone() {
   constexpr int64_t rows = 256, size = 49152;
   const Tensor z = at::randn({rows, size}), a = at::randn({rows, size});
   Tensor out = at::empty({rows, size});
@@ -371,25 +397,76 @@ void register_benchmarks() {
   }
 }
 
+/// What /proc says of the processor.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown processor";
+}
+
+/// The page of the documentation.
+void write_table(const std::string& path, int rounds) {
+  std::string page =
+      "# The head, measured\n\n"
+      "Written by `make bench` (`build/bench/head --table FILE`); [The streaming head](head.md) says what is compared. "
+      "Forward and backward together, float32. *To the limit* is our time over that of the matrix products alone at "
+      "their "
+      "best blocking, *to plain* over that of plain tensor operations on all logits at once, *to chunked* over the "
+      "same "
+      "operations in chunks of 128 tokens, each pair timed in one round in one process; below 1 we are faster. Memory "
+      "is "
+      "the peak beyond inputs and gradients, in MiB, ours at the default limit of 128.\n\n";
+  page += fmt::format("Machine: {}, {} threads, vector code for {}. Medians of {} rounds.\n", processor(),
+                      at::get_num_threads(), kullback::detail::kernel_target(), rounds);
+  for (const Shape& shape : kShapes) {
+    const Json summary = summary_of(shape, rounds);
+    page += fmt::format(
+        "\n## {} tokens, width {}, vocabulary {}\n\nThe products are fastest in blocks of {} tokens.\n\n"
+        "| statistic | ms | to the limit | to plain | to chunked | MiB | plain | chunked "
+        "|\n|---|---|---|---|---|---|---|---|\n",
+        shape.tokens, shape.width, shape.vocabulary, summary["products_in_blocks_of"].get<int64_t>());
+    for (const auto& [name, entry] : summary.items()) {
+      if (!entry.is_object()) continue;
+      const auto cell = [&entry = entry](const char* key, int digits) {
+        return entry.contains(key) ? fmt::format("{:.{}f}", entry[key].get<double>(), digits) : std::string();
+      };
+      page += fmt::format("| {} | {:.0f} | {} | {} | {} | {} | {} | {} |\n", name,
+                          1000 * entry["seconds"].get<double>(), cell("to_limit", 2), cell("to_plain", 2),
+                          cell("to_chunked", 2), cell("extra_mib", 0), cell("plain_mib", 0), cell("chunked_mib", 0));
+    }
+  }
+  const Json rows = rows_alone();
+  page += fmt::format(
+      "\n## The row kernels alone\n\nOne thread, rows of 49152 float32, bytes touched over time: a copy makes {} GB/s, "
+      "logsumexp {} GB/s ({} of it), the two laws and the gradient of kl {} GB/s ({} of it).\n",
+      rows["copy_gb_s"].dump(), rows["logsumexp_gb_s"].dump(), rows["logsumexp_to_copy"].dump(),
+      rows["kl_with_gradient_gb_s"].dump(), rows["kl_with_gradient_to_copy"].dump());
+  std::ofstream(path) << page;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
   c10::SetCPUAllocator(&memory(), 100);
-  bool summary = false, rows = false, all = false;
-  for (int i = 1; i < count; ++i) {
-    summary = summary || std::strcmp(words[i], "--summary") == 0;
-    rows = rows || std::strcmp(words[i], "--rows") == 0;
-    all = all || (std::strcmp(words[i], "--shapes") == 0 && i + 1 < count && std::strcmp(words[i + 1], "all") == 0);
-  }
-  if (rows) std::cout << rows_alone().dump() << "\n";
-  if (summary) {
-    nlohmann::ordered_json out;
+  const std::vector<std::string> arguments(words + 1, words + count);
+  const auto has = [&](const char* word) { return std::ranges::count(arguments, word) > 0; };
+  const auto after = [&](const char* word, const char* otherwise) -> std::string {
+    const auto at = std::ranges::find(arguments, word);
+    return at == arguments.end() || at + 1 == arguments.end() ? otherwise : *(at + 1);
+  };
+  const int rounds = std::max(1, std::atoi(after("--rounds", "3").c_str()));
+  if (has("--rows")) std::cout << rows_alone().dump() << "\n";
+  if (has("--table")) write_table(after("--table", "head.md"), rounds);
+  if (has("--summary")) {
+    Json out;
     for (const Shape& shape : kShapes) {
-      if (out.empty() || all) out[shape.name()] = summary_of(shape);
+      if (out.empty() || after("--shapes", "") == "all") out[shape.name()] = summary_of(shape, rounds);
     }
     std::cout << out.dump() << "\n";
   }
-  if (rows || summary) return 0;
+  if (has("--rows") || has("--table") || has("--summary")) return 0;
   register_benchmarks();
   benchmark::Initialize(&count, words);
   benchmark::RunSpecifiedBenchmarks();

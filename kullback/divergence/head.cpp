@@ -12,7 +12,9 @@ namespace {
 
 using at::Tensor;
 using detail::HeadGradients;
+using detail::HeadInput;
 using detail::HeadWalk;
+using detail::Leave;
 using detail::RowStates;
 using detail::Upstream;
 using detail::upstream_of;
@@ -30,37 +32,34 @@ void for_differentiable(Statistics& s, Use use) {
   }
 }
 
-/// What a walk leaves for its backward pass.
+/// What a walk leaves to its backward pass.
 struct Walked {
-  Walked(HeadWalk w) : walk(std::move(w)) {}
+  explicit Walked(HeadWalk w) : walk(std::move(w)) {}
 
   HeadWalk walk;
   RowStates states;
   HeadStatistics shape;       // the statistics, for their places
-  std::vector<Tensor> basis;  // gradients of each statistic at weight 1, [N,D]
+  std::vector<Tensor> bases;  // gradients of each statistic at weight 1, [N,D]
   HeadGradients gradients;    // of a loss whose weights were known; handed over to the first backward pass
   std::function<HeadGradients()> room;
   std::optional<Upstream> upstream;  // those weights, from which a second pass makes its gradients anew
 };
 
-/// Room for the gradients of the policy's own tensors. Weight rows of padding get zeros.
-HeadGradients room_for_gradients(const HeadWalk& walk, const Rows& policy, bool hidden, bool weight, bool bias) {
+/// Room for the gradients of the policy's own tensors. Padding gets zeros.
+HeadGradients room_for_gradients(const HeadInput& input, bool hidden, bool weight, bool bias) {
   HeadGradients g;
-  const int64_t real = policy.vocabulary > 0     ? policy.vocabulary
-                       : policy.weight.defined() ? policy.weight.size(0)
-                                                 : policy.hidden.size(1);
-  const auto options = at::TensorOptions(walk.computing_type());
+  const Rows& policy = input.policy;
+  const int64_t padding = detail::rows_of_head(policy) - input.vocabulary;
   if (hidden) {
-    g.hidden = at::empty(policy.hidden.sizes(), options);
-    if (walk.from_logits() && real < g.hidden.size(1)) g.hidden.narrow(1, real, g.hidden.size(1) - real).zero_();
-    if (walk.tokens() == 0) g.hidden.zero_();
+    g.hidden = at::empty(policy.hidden.sizes(), policy.hidden.options());
+    if (input.from_logits()) g.hidden.narrow(1, input.vocabulary, padding).zero_();
   }
   if (weight) {
     g.weight = at::empty(policy.weight.sizes(), policy.weight.options());
-    if (real < g.weight.size(0)) g.weight.narrow(0, real, g.weight.size(0) - real).zero_();
-    if (walk.tokens() == 0) g.weight.zero_();
+    g.weight.narrow(0, input.vocabulary, padding).zero_();
+    if (input.tokens == 0) g.weight.zero_();
   }
-  if (bias) g.bias = at::zeros(policy.bias.sizes(), options);
+  if (bias) g.bias = at::zeros(policy.bias.sizes(), input.type);
   return g;
 }
 
@@ -70,39 +69,52 @@ Tensor as_type(const Tensor& gradient, at::ScalarType type) {
 
 bool wants(const Tensor& t) { return t.defined() && t.requires_grad(); }
 
-/// Statistics whose upstream is not known yet. Where the head is frozen, the walk keeps each statistic's own gradient of
-/// the hidden states, which the upstream then scales; else the backward pass walks again.
+/// How statistics get their gradient once their upstream is known.
+enum class Way {
+  keep_bases,   // frozen head: each statistic's own gradient of the hidden states is kept, and scaled then
+  leave_basis,  // one divergence alone: the logits' gradient of the last block is kept, and scaled then
+  leave_rows,   // the logits of the last block are kept
+};
+
+/// One upstream a statistic, each 1 for its own and undefined for the others.
+std::vector<Upstream> unit_upstreams(const HeadInput& input) {
+  const HeadRequest& request = input.request;
+  const Tensor ones = at::ones({input.tokens}, at::kDouble);
+  std::vector<Upstream> upstreams;
+  const auto add = [&](auto set) {
+    HeadStatistics weights;
+    weights.divergences.resize(request.divergences.size());
+    set(weights);
+    upstreams.push_back(upstream_of(weights, request, input.tokens));
+  };
+  if (request.logps) add([&](HeadStatistics& w) { w.logps = ones; });
+  if (request.logsumexp) add([&](HeadStatistics& w) { w.logsumexp = ones; });
+  if (request.entropy) add([&](HeadStatistics& w) { w.entropy = ones; });
+  if (request.scores.defined()) add([&](HeadStatistics& w) { w.expected = ones; });
+  for (size_t i = 0; i < request.divergences.size(); ++i) add([&](HeadStatistics& w) { w.divergences[i] = ones; });
+  return upstreams;
+}
+
+/// Statistics whose upstream is not known yet: the backward pass makes of it, and of what was kept, the gradients.
 struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
   static variable_list forward(AutogradContext* context, const Tensor& hidden, const std::optional<Tensor>& weight,
-                               const std::optional<Tensor>& bias, std::shared_ptr<Walked> walked, bool keep_basis) {
+                               const std::optional<Tensor>& bias, std::shared_ptr<Walked> walked, Way way) {
     context->set_materialize_grads(false);
     context->save_for_backward({hidden, weight.value_or(Tensor()), bias.value_or(Tensor())});
     context->saved_data["walked"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(walked));
     HeadWalk& walk = walked->walk;
-    const HeadRequest& request = walk.request();
+    const HeadInput& input = walk.input();
     std::vector<Upstream> upstreams;
     std::vector<HeadGradients> gradients;
-    if (keep_basis) {
-      const int64_t tokens = walk.tokens();
-      const Tensor ones = at::ones({tokens}, at::kDouble);
-      const auto add = [&](auto set) {
-        HeadStatistics weights;
-        weights.divergences.resize(request.divergences.size());
-        set(weights);
-        upstreams.push_back(upstream_of(weights, request, tokens));
-        gradients.push_back({at::empty(hidden.sizes(), at::TensorOptions(walk.computing_type())), {}, {}});
-      };
-      if (request.logps) add([&](HeadStatistics& w) { w.logps = ones; });
-      if (request.logsumexp) add([&](HeadStatistics& w) { w.logsumexp = ones; });
-      if (request.entropy) add([&](HeadStatistics& w) { w.entropy = ones; });
-      if (request.scores.defined()) add([&](HeadStatistics& w) { w.expected = ones; });
-      for (size_t i = 0; i < request.divergences.size(); ++i) add([&](HeadStatistics& w) { w.divergences[i] = ones; });
+    if (way == Way::keep_bases || way == Way::leave_basis) upstreams = unit_upstreams(input);
+    if (way == Way::keep_bases) {
+      for (size_t i = 0; i < upstreams.size(); ++i)
+        gradients.push_back({at::empty(hidden.sizes(), at::TensorOptions(input.type)), {}, {}});
     }
-    if (!keep_basis) walk.keep_last_block();
     walked->shape = walk.statistics(walked->states, upstreams, gradients);
-    for (HeadGradients& g : gradients) walked->basis.push_back(g.hidden);
+    for (HeadGradients& g : gradients) walked->bases.push_back(g.hidden);
     variable_list out;
-    for_differentiable(walked->shape, [&](Tensor& t) { out.push_back(t.to(walk.computing_type())); });
+    for_differentiable(walked->shape, [&](Tensor& t) { out.push_back(t.to(input.type)); });
     return out;
   }
 
@@ -110,13 +122,13 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
     const auto saved = context->get_saved_variables();
     const Tensor &hidden = saved[0], &weight = saved[1], &bias = saved[2];
     Walked& walked = *static_cast<Holder*>(context->saved_data["walked"].toCapsule().get())->walked;
-    if (!walked.basis.empty()) {
+    if (!walked.bases.empty()) {
       Tensor sum;
       for (size_t i = 0; i < upstream.size(); ++i) {
         if (!upstream[i].defined()) continue;
         // A weight of 0 takes its token out, even where the statistic has no gradient but NaN.
         const Tensor weights = upstream[i].unsqueeze(1);
-        const Tensor part = (walked.basis[i] * weights).masked_fill_(weights == 0, 0);
+        const Tensor part = (walked.bases[i] * weights).masked_fill_(weights == 0, 0);
         sum = sum.defined() ? sum.add_(part) : part;
       }
       return {as_type(sum, hidden.scalar_type()), {}, {}, {}, {}};
@@ -125,17 +137,12 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
     weights.top_ids = Tensor();
     size_t index = 0;
     for_differentiable(weights, [&](Tensor& t) { t = upstream[index++]; });
-    const HeadWalk& walk = walked.walk;
-    const Upstream up = upstream_of(weights, walk.request(), walk.tokens());
-    Rows rows;
-    rows.hidden = hidden;
-    rows.weight = weight;
-    rows.bias = bias;
-    rows.vocabulary = walk.vocabulary();
+    const HeadInput& input = walked.walk.input();
+    const Upstream up = upstream_of(weights, input.request, input.tokens);
     // Only the tensors there are have an edge of the graph.
     const bool of_weight = weight.defined() && context->needs_input_grad(1);
     const bool of_bias = bias.defined() && context->needs_input_grad(2);
-    HeadGradients g = room_for_gradients(walk, rows, context->needs_input_grad(0), of_weight, of_bias);
+    HeadGradients g = room_for_gradients(input, context->needs_input_grad(0), of_weight, of_bias);
     walked.walk.gradients(walked.states, up, g);
     return {as_type(g.hidden, hidden.scalar_type()),
             g.weight,
@@ -199,54 +206,76 @@ Rows detached(Rows rows) {
   return rows;
 }
 
+bool nothing_wanted(const HeadRequest& r) {
+  return r.divergences.empty() && !r.logps && !r.logsumexp && !r.entropy && !r.scores.defined() && r.top_k == 0;
+}
+
+bool differentiates(const Rows& policy) {
+  return at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
+}
+
+HeadInput checked(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request) {
+  if (reference) reference = detached(*reference);
+  return HeadInput(detached(policy), std::move(reference), request);
+}
+
+/// How the gradient will be made, and the bytes of the bases that are kept for it.
+std::pair<Way, int64_t> way_of(const HeadInput& input, bool frozen, const HeadSettings& settings) {
+  const HeadRequest& request = input.request;
+  const auto others = request.logps + request.logsumexp + request.entropy + request.scores.defined();
+  const auto count = others + static_cast<int64_t>(request.divergences.size());
+  const int64_t most = input.reference ? 2 : 1;  // as many gradients as a walk holds rows
+  const int64_t bytes = count * input.policy.hidden.numel() * static_cast<int64_t>(c10::elementSize(input.type));
+  if (frozen && request.top_k == 0 && count <= most && bytes <= settings.memory / 4) return {Way::keep_bases, bytes};
+  const bool one_divergence = others == 0 && request.top_k == 0 && request.divergences.size() == 1;
+  return {one_divergence ? Way::leave_basis : Way::leave_rows, 0};
+}
+
 HeadStatistics statistics(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request,
                           const HeadSettings& settings) {
-  if (reference) reference = detached(*reference);
-  auto walked = std::make_shared<Walked>(HeadWalk(detached(policy), std::move(reference), request, settings));
-  const HeadWalk& walk = walked->walk;
-  if (request.divergences.empty() && !request.logps && !request.logsumexp && !request.entropy &&
-      !request.scores.defined() && request.top_k == 0)
-    return {};
-  const size_t count =
-      request.logps + request.logsumexp + request.entropy + request.scores.defined() + request.divergences.size();
-  const bool differentiate =
-      at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
-  const bool frozen = !wants(policy.weight) && !wants(policy.bias) && !walk.from_logits();
-  const bool keep_basis =
-      differentiate && frozen && request.top_k == 0 && static_cast<int64_t>(count) <= walk.gradients_held();
-  if (!differentiate) {
+  HeadInput input = checked(policy, std::move(reference), request);
+  const at::ScalarType type = input.type;
+  if (!differentiates(policy)) {
     const at::NoGradGuard no_gradient;
-    HeadStatistics s = walked->walk.statistics(walked->states);
-    for_differentiable(s, [&](Tensor& t) { t = t.to(walk.computing_type()); });
+    HeadWalk walk(std::move(input), settings);
+    if (nothing_wanted(request)) return {};
+    RowStates states;
+    HeadStatistics s = walk.statistics(states);
+    for_differentiable(s, [&](Tensor& t) { t = t.to(type); });
     return s;
   }
+  const bool frozen = !wants(policy.weight) && !wants(policy.bias) && !input.from_logits();
+  const auto [way, reserved] = way_of(input, frozen, settings);
+  const Leave leave = way == Way::keep_bases ? Leave::nothing : way == Way::leave_basis ? Leave::basis : Leave::rows;
+  auto walked = std::make_shared<Walked>(HeadWalk(std::move(input), settings, leave, reserved));
+  if (nothing_wanted(request)) return {};
   const variable_list values =
-      StatisticsFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), walked, keep_basis);
+      StatisticsFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias), walked, way);
   return in_places(walked->shape, values);
 }
 
 HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadRequest& request,
               const HeadStatistics& weights, const HeadSettings& settings) {
-  if (reference) reference = detached(*reference);
-  auto walked = std::make_shared<Walked>(HeadWalk(detached(policy), std::move(reference), request, settings));
-  HeadWalk& walk = walked->walk;
-  const bool differentiate =
-      at::GradMode::is_enabled() && (wants(policy.hidden) || wants(policy.weight) || wants(policy.bias));
+  HeadInput input = checked(policy, std::move(reference), request);
+  const at::ScalarType type = input.type;
+  const bool differentiate = differentiates(policy);
   HeadLoss result;
   Tensor total = at::zeros({}, at::kDouble);
+  std::shared_ptr<Walked> walked;
   {
     const at::NoGradGuard no_gradient;
-    walked->upstream = upstream_of(weights, request, walk.tokens());
-    const Upstream& upstream = *walked->upstream;
+    const Upstream upstream = upstream_of(weights, request, input.tokens);
+    walked = std::make_shared<Walked>(HeadWalk(std::move(input), settings));
     if (differentiate) {
-      walked->room = [walked = walked.get(), policy = detached(policy), hidden = wants(policy.hidden),
-                      weight = wants(policy.weight), bias = wants(policy.bias)] {
-        return room_for_gradients(walked->walk, policy, hidden, weight, bias);
+      walked->upstream = upstream;
+      walked->room = [walked = walked.get(), hidden = wants(policy.hidden), weight = wants(policy.weight),
+                      bias = wants(policy.bias)] {
+        return room_for_gradients(walked->walk.input(), hidden, weight, bias);
       };
       walked->gradients = walked->room();
-      result.statistics = walk.statistics(walked->states, {&upstream, 1}, {&walked->gradients, 1});
+      result.statistics = walked->walk.statistics(walked->states, {&upstream, 1}, {&walked->gradients, 1});
     } else {
-      result.statistics = walk.statistics(walked->states);
+      result.statistics = walked->walk.statistics(walked->states);
     }
     const HeadStatistics& s = result.statistics;
     // A weight of 0 takes its token out, even where the statistic is infinite or NaN.
@@ -261,8 +290,8 @@ HeadLoss loss(const Rows& policy, std::optional<Rows> reference, const HeadReque
     add(weights.expected, s.expected);
     add(weights.top_logps, s.top_logps);
     for (size_t i = 0; i < weights.divergences.size(); ++i) add(weights.divergences[i], s.divergences[i]);
-    for_differentiable(result.statistics, [&](Tensor& t) { t = t.to(walk.computing_type()); });
-    total = total.to(walk.computing_type());
+    for_differentiable(result.statistics, [&](Tensor& t) { t = t.to(type); });
+    total = total.to(type);
   }
   result.loss = differentiate ? LossFunction::apply(policy.hidden, if_defined(policy.weight), if_defined(policy.bias),
                                                     total, walked)

@@ -19,6 +19,16 @@ struct Rows {
   int64_t vocabulary = 0;  ///< rows of the head that are real; 0: all. Those beyond are padding and take no part.
 };
 
+/// What becomes of tokens that only one of two vocabularies of different sizes has. Ids mean the same in both; the smaller
+/// one is a prefix of the larger.
+enum class UnequalVocabularies {
+  refuse,       ///< different sizes are an Error
+  renormalise,  ///< both laws, for every statistic, are those of the common prefix: renormalised over it
+  prefix,       ///< the laws keep their normalisers; a divergence is summed over the common prefix alone, as
+                ///< sum q f(p/q) - f'(1) (p - q) >= 0 (for kl: sum p ln(p/q) - p + q). Only for f-divergences.
+  whole,        ///< a token beyond the other law's vocabulary has probability 0 there: kl may be infinite
+};
+
 /// Which statistics of each row are wanted.
 struct HeadRequest {
   at::Tensor labels;  ///< [N] int64; -100: ignored (log-probability 0, no gradient). Undefined when no logps are wanted
@@ -27,7 +37,8 @@ struct HeadRequest {
   bool entropy = false;    ///< -sum_v q_v ln q_v, nats
   at::Tensor scores;       ///< [V]: wanted is their expected value under the row; undefined when not wanted
   int64_t top_k = 0;       ///< how many of the likeliest tokens are wanted; ties go to the smaller id
-  std::vector<RowDivergence> divergences;  ///< between the policy's and the reference's row
+  std::vector<RowDivergence> divergences;                     ///< between the policy's and the reference's row
+  UnequalVocabularies unequal = UnequalVocabularies::refuse;  ///< for a reference of another vocabulary
 };
 
 /// Statistics of rows, each [N] (top_*: [N,k]); those not wanted are undefined. float64 where the rows are, else float32.
@@ -39,8 +50,14 @@ struct HeadStatistics {
 
 /// How the head is walked.
 struct HeadSettings {
-  int64_t memory = 128 << 20;  ///< bytes that may be held beyond inputs, outputs and their gradients; at least 16 MiB
+  /// Bytes that may be held beyond inputs, outputs and their gradients; at least 16 MiB. Less memory is slower: blocks of
+  /// fewer tokens read the head's weight more often, and a backward pass finds less of the forward one kept. Statistics
+  /// that wait for their backward pass hold theirs until then; else it is left to the next walk.
+  int64_t memory = 128 << 20;
 };
+
+/// Frees the working memory that the last walk has left to the next.
+void release_head_memory();
 
 /// Statistics of the policy's rows, differentiable in its hidden states, weight and bias (in its logits where those are
 /// given). Never holds N x V numbers.

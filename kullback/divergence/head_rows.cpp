@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kullback/divergence/definition.h"
+
 namespace kullback::detail {
 namespace {
 
@@ -46,8 +48,8 @@ RowPair<T> pair_of(const Row<T>& row, const RowStates& states) {
 /// The plain float64 way of a divergence, with p dD/dp of the policy's law where `slopes` is not empty.
 template <class T>
 double plain_divergence(const RowDivergence& d, const Row<T>& row, const RowStates& states, std::span<double> slopes) {
-  const std::vector<double> policy = log_law(row.policy, row.vocabulary, states.policy[row.token]);
-  const std::vector<double> reference = log_law(row.reference, row.vocabulary, states.reference[row.token]);
+  const std::vector<double> policy = log_law(row.policy, row.width, states.policy[row.token]);
+  const std::vector<double> reference = log_law(row.reference, row.width, states.reference[row.token]);
   const PlainRow& plain = d.divergence.definition().plain;
   return d.direction == Direction::from_policy ? plain(policy, reference, slopes, {})
                                                : plain(reference, policy, {}, slopes);
@@ -56,13 +58,12 @@ double plain_divergence(const RowDivergence& d, const Row<T>& row, const RowStat
 /// A term's value with the rows taken to float64 first.
 template <class T>
 double value_in_float64(const Term& term, const Row<T>& row) {
-  std::vector<double> policy(row.policy, row.policy + row.vocabulary),
-      reference(row.reference, row.reference + row.vocabulary);
+  std::vector<double> policy(row.policy, row.policy + row.width), reference(row.reference, row.reference + row.width);
   const auto law = [&](std::vector<double>& logits) {
-    return law_kernels<double>().summarise(logits.data(), row.vocabulary, {}, false, nullptr).normaliser;
+    return law_kernels<double>().summarise(logits.data(), row.width, {}, false, nullptr).normaliser;
   };
   const RowPair<double> rows{policy.data(), reference.data(), law(policy), law(reference)};
-  return term_value(term, term_kernels<double>().sums(term, rows, 0, row.vocabulary));
+  return term_value(term, term_kernels<double>().sums(term, rows, 0, row.width));
 }
 
 template <class T>
@@ -70,7 +71,7 @@ void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& reque
   const RowDivergence& d = request.divergences[which];
   auto& state = states.divergences[which];
   if (const auto& term = d.divergence.definition().term(d.direction)) {
-    const TermSums sums = term_kernels<T>().sums(*term, pair_of(row, states), 0, row.vocabulary);
+    const TermSums sums = term_kernels<T>().sums(*term, pair_of(row, states), 0, row.width);
     state.value[row.token] = term_value(*term, sums);
     // Where ratios are this large, rounding of the logits' differences in float32 would show.
     if (term->kind == Term::Kind::alpha && state.value[row.token] > 1e4) {
@@ -89,8 +90,7 @@ template <class T>
 void keep_divergence(const Row<T>& row, const HeadRequest& request, RowStates& states) {
   const RowDivergence& d = request.divergences[0];
   const Term& term = *d.divergence.definition().term(d.direction);
-  const TermSums sums =
-      term_kernels<T>().keep(term, pair_of(row, states), 0, row.vocabulary, row.policy, row.reference);
+  const TermSums sums = term_kernels<T>().keep(term, pair_of(row, states), 0, row.width, row.policy, row.reference);
   states.divergences[0].value[row.token] = term_value(term, sums);
   states.divergences[0].basis[row.token] = sums.basis * term.scale;
 }
@@ -149,7 +149,7 @@ std::vector<double> plain_part(const Row<T>& row, const HeadRequest& request, co
   for (size_t i = 0; i < request.divergences.size(); ++i) {
     const RowDivergence& d = request.divergences[i];
     if (c.of_divergence[i] == 0 || d.divergence.definition().term(d.direction)) continue;
-    std::vector<double> slopes(static_cast<size_t>(row.vocabulary));
+    std::vector<double> slopes(static_cast<size_t>(row.width));
     plain_divergence(d, row, states, slopes);
     total.resize(slopes.size());
     for (size_t j = 0; j < slopes.size(); ++j) total[j] += c.of_divergence[i] * slopes[j];
@@ -242,8 +242,12 @@ void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const
     }
   }
   if (!row.reference) return;
-  states.reference[t] =
-      law_kernels<T>().summarise(row.reference, row.vocabulary, transforms.reference, false, nullptr).normaliser;
+  states.reference[t] = law_kernels<T>()
+                            .summarise(row.reference, row.reference_vocabulary, transforms.reference, false, nullptr)
+                            .normaliser;
+  // A token that only one vocabulary has is one of probability 0 in the other.
+  states.policy[t].zeros = law.zeros || row.vocabulary < row.width;
+  states.reference[t].zeros = states.reference[t].zeros || row.reference_vocabulary < row.width;
   for (size_t i = 0; i < request.divergences.size(); ++i) {
     if (sharing == Sharing::kept)
       keep_divergence(row, request, states);
@@ -254,9 +258,15 @@ void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const
 }
 
 template <class T>
+void transform_rows(const Row<T>& row, const RowTransforms<T>& transforms) {
+  law_kernels<T>().transform(row.policy, row.vocabulary, transforms.policy);
+  if (row.reference) law_kernels<T>().transform(row.reference, row.reference_vocabulary, transforms.reference);
+}
+
+template <class T>
 void row_gradients(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                    RowStates& states, const StatisticsOut& out, std::span<const RowGradient<T>> gradients) {
-  const int64_t t = row.token, size = row.vocabulary, k = request.top_k;
+  const int64_t t = row.token, size = row.width, k = request.top_k;
   const Normaliser law = states.policy[t];
   const bool softcap = transforms.policy.softcap != 0;
   const bool value_wanted = deferred(sharing, law, row.reference ? states.reference[t] : Normaliser{});
@@ -328,6 +338,8 @@ template void row_statistics<float>(const Row<float>&, const RowTransforms<float
                                     RowStates&, const StatisticsOut&);
 template void row_statistics<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing,
                                      RowStates&, const StatisticsOut&);
+template void transform_rows<float>(const Row<float>&, const RowTransforms<float>&);
+template void transform_rows<double>(const Row<double>&, const RowTransforms<double>&);
 template void row_gradients<float>(const Row<float>&, const RowTransforms<float>&, const HeadRequest&, Sharing,
                                    RowStates&, const StatisticsOut&, std::span<const RowGradient<float>>);
 template void row_gradients<double>(const Row<double>&, const RowTransforms<double>&, const HeadRequest&, Sharing,

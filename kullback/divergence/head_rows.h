@@ -8,14 +8,16 @@
 
 namespace kullback::detail {
 
-/// One token of a block: its rows of logits, transformed in place, and where its gradients go.
+/// One token of a block: its rows of logits, transformed in place. Where the vocabularies differ, both rows are as wide as
+/// the larger one, with -inf beyond their own.
 template <class T>
 struct Row {
   int64_t token;  // its index among all
-  int64_t vocabulary;
-  T* policy;             // [V]
-  T* reference;          // [V] or null
-  const T* scores;       // [V] or null
+  int64_t vocabulary, reference_vocabulary;
+  int64_t width;         // the larger one
+  T* policy;             // [width]
+  T* reference;          // [width] or null
+  const T* scores;       // [width] or null
   int64_t label = -100;  // -100: none
 };
 
@@ -35,7 +37,7 @@ struct StatisticsOut {
 template <class T>
 struct RowGradient {
   const Upstream* upstream;
-  T* out;  // [V]
+  T* out;  // [width]
 };
 
 /// How a block's statistics and gradient share their passes over the rows.
@@ -52,6 +54,10 @@ Sharing choose_sharing(const HeadRequest& request, const Upstream& upstream, boo
 template <class T>
 void row_statistics(const Row<T>& row, const RowTransforms<T>& transforms, const HeadRequest& request, Sharing sharing,
                     RowStates& states, const StatisticsOut& out);
+
+/// Only transforms both rows, whose sums are known.
+template <class T>
+void transform_rows(const Row<T>& row, const RowTransforms<T>& transforms);
 
 /// Writes the gradients of the row's logits as they were before the transform.
 template <class T>
