@@ -50,7 +50,7 @@ ClaimResult exact_claim(bool with_baseline) {
       const DpoOptions o = options(beta, free || with_baseline);
       double last_loss = 0;
       const Tensor rows =
-          train_in_world(world, dpo(), &o, pairs, {.steps = 1500}, [&](int64_t, double loss) { last_loss = loss; });
+          train_in_world(world, dpo(), &o, pairs, {.steps = 3000}, [&](int64_t, double loss) { last_loss = loss; });
       const Standing s = standing(world, rows);
       const double difference = (response_logps(world.space, rows).exp() - best.exp()).abs().max().item<double>();
       table.rows.push_back({free            ? "without reference"
@@ -108,7 +108,7 @@ ClaimResult reference_claim(bool with_baseline) {
 
   const auto trained = [&](const World& against, double beta, bool free) {
     const DpoOptions o = options(beta, free);
-    return standing(world, train_in_world(against, dpo(), &o, pairs, {.steps = 600}, {},
+    return standing(world, train_in_world(against, dpo(), &o, pairs, {.steps = 1000}, {},
                                           tabular_policy(world.reference_rows)))
         .reward;
   };

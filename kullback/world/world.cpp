@@ -90,10 +90,12 @@ Tensor best_policy(const World& world, double beta) { return optimum(world.refer
 
 FrontierPoint frontier_point(const World& world, double beta) {
   const at::NoGradGuard no_grad;
-  const Tensor logps = best_policy(world, beta);
+  const Optimum best = optimum(world.reference, world.reward, beta);
+  const Tensor reward = expectation(best.logps, world.reward);  // [C]
+  // ln(pi*/reference) = reward / beta - ln Z, so that no divergence has to be summed.
   return {.beta = beta,
-          .kl = over_prompts(world, response_divergence(divergence("kl").from_policy(), logps, world.reference)),
-          .reward = over_prompts(world, expectation(logps, world.reward))};
+          .kl = std::max(0.0, over_prompts(world, reward / beta - best.log_partition)),
+          .reward = over_prompts(world, reward)};
 }
 
 namespace {
@@ -119,9 +121,10 @@ FrontierPoint at_kl(const World& world, double kl, int iterations) {
 
 std::vector<FrontierPoint> frontier(const World& world, int64_t count) {
   const double most = frontier_point(world, tightest(world)).kl;
-  std::vector<FrontierPoint> points;
-  for (int64_t i = 1; i <= count; ++i) {
-    points.push_back(at_kl(world, 0.98 * most * static_cast<double>(i) / static_cast<double>(count), 16));
+  std::vector<FrontierPoint> points{
+      {.beta = INFINITY, .kl = 0, .reward = over_prompts(world, expectation(world.reference, world.reward))}};
+  for (int64_t i = 1; i < count; ++i) {
+    points.push_back(at_kl(world, 0.98 * most * static_cast<double>(i) / static_cast<double>(count - 1), 16));
   }
   return points;
 }

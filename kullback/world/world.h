@@ -68,7 +68,7 @@ struct FrontierPoint {
   double beta = 0, kl = 0, reward = 0;
 };
 FrontierPoint frontier_point(const World& world, double beta);
-/// `count` points with KL from nearly 0 to nearly the most that reward can buy, evenly spaced.
+/// `count` points from the reference itself (beta infinite) to nearly the most KL that reward can buy, evenly spaced.
 std::vector<FrontierPoint> frontier(const World& world, int64_t count);
 /// Most reward at a KL of at most `kl`.
 double frontier_reward(const World& world, double kl);

@@ -191,8 +191,15 @@ TEST(World, NothingBeatsTheFrontier) {
     const Standing s = standing(world, random_rows(world.space, 2, 2 * stream.uniform(), stream));
     EXPECT_GT(s.gap(), -1e-9);
   }
-  double last = standing(world, world.reference_rows).reward;
-  for (const FrontierPoint& point : frontier(world, 20)) {
+  const std::vector<FrontierPoint> points = frontier(world, 20);
+  EXPECT_EQ(points.size(), 20U);
+  EXPECT_EQ(points[0].kl, 0);
+  EXPECT_NEAR(points[0].reward, standing(world, world.reference_rows).reward, 1e-12);
+  double last = -INFINITY;
+  for (const FrontierPoint& point : points) {
+    const Standing s = standing(world, conditional_logps(world.space, best_policy(world, point.beta)));
+    EXPECT_NEAR(point.kl, s.kl, 1e-12);
+    EXPECT_NEAR(point.reward, s.reward, 1e-12);
     EXPECT_GT(point.reward, last);
     last = point.reward;
   }
