@@ -27,5 +27,13 @@ build/kullback --help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p' | whi
 done
 build/kullback methods --json | python3 -c 'import json, sys; print(*(method["name"] for method in json.load(sys.stdin)), sep="\n")' |
   while read -r method; do build/kullback explain "$method" >"$pages/methods/$method.md"; done
+# The claims' own tables and plots, from a run of each.
+mkdir -p "$pages/claims"
+build/kullback claim --list | sed '1,2d; s/ .*//' | while read -r claim; do
+  { echo "# Claim: $claim"; echo; echo '```'; echo "\$ kullback claim $claim"; build/kullback claim "$claim" --plot "$pages/claims"; echo '```'; echo; } >"$pages/claims/$claim.md"
+  for plot in "$pages/claims/$claim".svg "$pages/claims/$claim"-[0-9].svg; do
+    if [ -f "$plot" ]; then echo "![${claim}]($(basename "$plot"))" >>"$pages/claims/$claim.md"; fi
+  done
+done
 "$tools/bin/python" -m mkdocs build --quiet --strict --config-file mkdocs.yml --site-dir "$PWD/site"
 echo "docs: $(find site -name '*.html' | wc -l) pages in site/index.html"

@@ -22,7 +22,7 @@ struct KlEstimateOptions {
   bool prefix_term =
       false;           ///< rb as a loss: add what a token does to the prefixes after it; then the gradient is right
   bool ratio = false;  ///< times policy / old policy, gradient kept, for samples of an older policy
-  std::optional<double> clamp;  ///< |u| is cut to this; biases
+  std::optional<double> clamp = {};  ///< |u| is cut to this; biases
 };
 
 struct KlEstimate {
