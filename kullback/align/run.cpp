@@ -167,7 +167,8 @@ void write_report(const fs::path& folder, const AlignJob& job, const LoopResult&
   RunReport report;
   report.title = fmt::format("{} on {}", job.method->name, job.align.model);
   report.summary = {job.method->summary,
-                    fmt::format("{} steps on {} pairs of {}", loop.steps, counts.used, job.data.data)};
+                    fmt::format("{} steps of {} pairs, out of {} in {}", loop.steps,
+                                job.loop.batch_size * job.loop.accumulation, counts.used, job.data.data)};
   report.configuration = job.configuration;
   report.metrics = read_metrics(folder / "metrics.jsonl");
   report.held_out = held_out_measures(loop);
