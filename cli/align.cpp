@@ -33,12 +33,16 @@ Command describe(AlignJob& job, ResumeOptions* resume) {
   if (resume != nullptr) command.options("Resume", resume_options(), resume);
   command.options("Data", data_options(), &job.data)
       .options("Method " + job.method->name, *job.method->options, job.method_options.get())
+      .options("Limits", limit_options(), &job.limits)
       .options("Training", loop_options(), &job.loop)
       .options("Optimiser", optimizer_options(), &job.optimizer)
       .example("kullback align --method dpo --model smollm2-135m-instruct --data pairs.jsonl --output runs/first")
       .example(
           "kullback align --method dpo --loss-type ipo --beta 0.2 --model my-model/ --data pairs.jsonl --output "
           "runs/ipo --train full")
+      .example(
+          "kullback align --method dpo --limit \"kl<=0.05\" --model smollm2-135m-instruct --data pairs.jsonl --output "
+          "runs/near")
       .example("kullback align --resume runs/first");
   return command;
 }

@@ -99,12 +99,14 @@ std::map<std::string, Interval> read_before(const fs::path& folder, std::vector<
   return figures;
 }
 
-/// Leaves only the rows up to `step`: those after it were logged by a part of the run that is lost and will be made again.
+/// Leaves only what was logged up to the checkpoint of `step`; all after it, the evaluation of that step among it, will be
+/// made again.
 void cut_metrics(const fs::path& folder, int64_t step) {
   std::string kept;
   if (!fs::exists(folder / "metrics.jsonl")) return;
   read_jsonl(folder / "metrics.jsonl", [&](int64_t, const Json& row) {
-    if (row.value("step", int64_t{0}) <= step) kept += row.dump() + "\n";
+    const int64_t at = row.value("step", int64_t{0});
+    if (at < step || (at == step && (step == 0 || row.contains("train/loss")))) kept += row.dump() + "\n";
   });
   write_file(folder / "metrics.jsonl", kept);
 }
@@ -128,6 +130,12 @@ const MeasureText measure_texts[] = {
     {"kl", "KL(policy || reference)", "nats/token", Better::neither,
      "exact, over the whole vocabulary at every held-out response token", true},
     {"reverse_kl", "KL(reference || policy)", "nats/token", Better::neither, "the same, the other way round", true},
+    {"tv", "TV(policy, reference)", "", Better::neither, "total variation, mean over held-out response tokens", false},
+    {"chi2", "chi2(policy || reference)", "", Better::neither, "mean over held-out response tokens", false},
+    {"kl/sequence", "KL(policy || reference), responses", "nats/response", Better::neither,
+     "summed over each held-out response's tokens", false},
+    {"reverse_kl/sequence", "KL(reference || policy), responses", "nats/response", Better::neither,
+     "the same, the other way round", false},
     {"entropy", "entropy of the policy", "nats/token", Better::neither, "mean over held-out response tokens", false},
     {"token_logps/chosen", "log-probability, chosen", "nats/token", Better::neither,
      "mean a token of held-out chosen responses", false},
@@ -242,7 +250,8 @@ AlignResult run_alignment(AlignJob job) {
   const auto recipe = std::any_cast<PreferenceRecipe>(job.method->recipe);
   recipe.validate(job.method_options.get());
   if (job.optimizer.learning_rate == 0)
-    job.optimizer.learning_rate = o.train == AlignOptions::Train::lora ? 1e-4 : 1e-6;
+    job.optimizer.learning_rate = default_learning_rate(job.optimizer.optimizer, o.train == AlignOptions::Train::lora);
+  Limits limits(job.limits);
   if (!job.resume) check_new_folder(folder);
 
   Model model = load_model(o.model);
@@ -269,15 +278,20 @@ AlignResult run_alignment(AlignJob job) {
   std::vector<int32_t> prefix;
   if (needs.reference_without_prompt) prefix = bare_beginning(model, job.method->name);
   PreferenceTask task(model.transformer, reference.of(model.transformer), *job.method, job.method_options.get(),
-                      std::move(training), std::move(held_out), std::move(prefix));
-  AdamW optimizer(model.transformer.trainable(), job.optimizer);
+                      std::move(training), std::move(held_out), std::move(prefix), std::move(limits));
+  Optimizer optimizer(model.transformer.trainable(), job.optimizer);
 
+  // A limit is held to held-out rows as the run goes on, so that they have to be looked at.
+  if (!job.limits.limit.empty() && job.loop.eval_every == 0)
+    job.loop.eval_every = std::max<int64_t>(1, Schedule(job.loop, task.examples()).steps() / 6);
   int64_t first_step = 0;
+  Json resumed;
   std::vector<std::string> samples_before;
   std::map<std::string, Interval> figures_before;
   if (job.resume) {
     if (const auto state = load_checkpoint(folder, optimizer)) {
-      first_step = state->at("step").get<int64_t>();
+      resumed = *state;
+      first_step = resumed.at("step").get<int64_t>();
       figures_before = read_before(folder, samples_before);
     }
     cut_metrics(folder, first_step == 0 ? -1 : first_step);
@@ -290,8 +304,9 @@ AlignResult run_alignment(AlignJob job) {
     samples_before = answers(model, shown, job);
     write_before(folder, {}, samples_before);
   }
-  AlignResult result{
-      .loop = run_loop(task, optimizer, job.loop, job.optimizer, folder, first_step), .trained = {}, .report = {}};
+  AlignResult result{.loop = run_loop(task, optimizer, job.loop, job.optimizer, folder, first_step, resumed),
+                     .trained = {},
+                     .report = {}};
   if (first_step > 0) result.loop.before = figures_before;
   if (first_step == 0) write_before(folder, result.loop.before, samples_before);
   if (result.loop.interrupted) return result;

@@ -6,6 +6,7 @@
 
 #include "kullback/base/registry.h"
 #include "kullback/train/data.h"
+#include "kullback/train/limit.h"
 #include "kullback/train/loop.h"
 #include "kullback/train/optimizer.h"
 
@@ -33,6 +34,7 @@ struct AlignJob {
   DataOptions data;
   LoopOptions loop;
   OptimizerOptions optimizer;
+  LimitOptions limits;
   const Method* method = nullptr;
   std::shared_ptr<void> method_options;
   std::string configuration;  ///< the resolved configuration as TOML, for the run folder

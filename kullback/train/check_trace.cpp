@@ -92,7 +92,7 @@ CheckReport check_training_trace(const Json& fixture, const std::filesystem::pat
   PreferenceTask task(model.transformer, {&reference, AdapterUse::on}, method, options.get(),
                       trace_data(fixture, file.string()), PreferenceData{.path = {}, .pairs = {}, .counts = {}}, {});
   const OptimizerOptions settings;
-  AdamW optimizer(model.transformer.trainable(), settings);
+  Optimizer optimizer(model.transformer.trainable(), settings);
 
   CheckReport report{.file = file.string(), .kind = "training-trace", .results = {}};
   const Json& log = fixture.at("log");

@@ -21,7 +21,7 @@ constexpr const char* tensors_name = "tensors.safetensors";
 constexpr const char* state_name = "state.json";
 
 /// All that changes while a run goes on, by name.
-std::vector<NamedTensor> contents(const AdamW& optimizer) {
+std::vector<NamedTensor> contents(const Optimizer& optimizer) {
   std::vector<NamedTensor> all = optimizer.moments();
   for (const NamedTensor& p : optimizer.parameters()) all.push_back({"parameter." + p.name, p.tensor.detach()});
   return all;
@@ -51,7 +51,7 @@ std::optional<std::string> damage(const fs::path& checkpoint) {
   }
 }
 
-void restore(const fs::path& checkpoint, AdamW& optimizer) {
+void restore(const fs::path& checkpoint, Optimizer& optimizer) {
   const SafetensorsFile file = SafetensorsFile::open(checkpoint / tensors_name);
   for (const NamedTensor& into : contents(optimizer)) {
     const TensorBytes& saved = file.tensor(into.name);
@@ -65,7 +65,7 @@ void restore(const fs::path& checkpoint, AdamW& optimizer) {
 
 }  // namespace
 
-void save_checkpoint(const fs::path& run_folder, const AdamW& optimizer, const Json& state, int64_t keep) {
+void save_checkpoint(const fs::path& run_folder, const Optimizer& optimizer, const Json& state, int64_t keep) {
   const int64_t step = state.at("step").get<int64_t>();
   NewFolder folder(run_folder / "checkpoints" / fmt::format("step-{:08}", step));
   std::vector<TensorBytes> tensors;
@@ -84,7 +84,7 @@ void save_checkpoint(const fs::path& run_folder, const AdamW& optimizer, const J
   for (size_t i = static_cast<size_t>(keep); i < saved.size(); ++i) fs::remove_all(saved[i]);
 }
 
-std::optional<Json> load_checkpoint(const fs::path& run_folder, AdamW& optimizer) {
+std::optional<Json> load_checkpoint(const fs::path& run_folder, Optimizer& optimizer) {
   for (const fs::path& checkpoint : checkpoints(run_folder)) {
     if (const auto reason = damage(checkpoint)) {
       warn(fmt::format("{} is damaged ({}); the one before is used", checkpoint.string(), *reason));

@@ -7,8 +7,10 @@
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
 #include "kullback/base/random.h"
+#include "kullback/base/suggest.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/report/progress.h"
+#include "kullback/report/tensorboard.h"
 #include "kullback/train/checkpoint.h"
 #include "kullback/train/interrupt.h"
 
@@ -21,8 +23,65 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
+/// The run's log: rows of metrics.jsonl, and the same for TensorBoard.
+class Log {
+ public:
+  explicit Log(const std::filesystem::path& folder)
+      : metrics_(folder / "metrics.jsonl"), tensorboard_(folder / "tensorboard") {}
+  void append(int64_t step, const Json& row) {
+    metrics_.append(row);
+    for (const auto& [name, value] : row.items()) {
+      if (name != "step" && value.is_number()) tensorboard_.scalar(name, step, value.get<double>());
+    }
+    tensorboard_.flush();
+  }
+
+ private:
+  JsonlWriter metrics_;
+  TensorboardWriter tensorboard_;
+};
+
+/// Watches a held-out figure: keeps the best weights and says when to stop.
+class EarlyStop {
+ public:
+  explicit EarlyStop(const LoopOptions& options) : options_(options) {}
+
+  /// True when training should stop. Saves the weights where they are the best so far.
+  bool observe(const std::map<std::string, Interval>& figures, int64_t step, const std::filesystem::path& folder,
+               const Optimizer& optimizer) {
+    if (options_.stop_metric.empty() || figures.empty()) return false;
+    const auto found = figures.find(options_.stop_metric);
+    if (found == figures.end()) {
+      std::vector<std::string> known;
+      for (const auto& [name, value] : figures) known.push_back(name);
+      fail("option --stop-metric: no held-out figure \"{}\"{}; there are {}", options_.stop_metric,
+           suggestion(options_.stop_metric, known), listing(known));
+    }
+    const double value = options_.stop_goal == LoopOptions::Goal::lower ? found->second.value : -found->second.value;
+    if (step > 0 && value < best_) {
+      best_ = value, since_ = 0, best_step_ = step;
+      save_checkpoint(folder / "best", optimizer, Json{{"step", step}}, 1);
+      return false;
+    }
+    return step > 0 && ++since_ >= options_.stop_patience;
+  }
+  int64_t best_step() const { return best_step_; }
+
+  Json state() const { return {best_step_ > 0 ? Json(best_) : Json(), since_, best_step_}; }
+  void restore(const Json& state) {
+    if (!state.is_array()) return;
+    if (!state[0].is_null()) best_ = state[0].get<double>();
+    since_ = state[1].get<int64_t>(), best_step_ = state[2].get<int64_t>();
+  }
+
+ private:
+  const LoopOptions& options_;
+  double best_ = unbounded;
+  int64_t since_ = 0, best_step_ = 0;
+};
+
 /// Held-out figures with their intervals; logs a row of them.
-std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options, int64_t step, JsonlWriter& metrics) {
+std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options, int64_t step, Log& log) {
   std::optional<Progress> progress;
   const std::vector<Figures> rows = task.evaluate([&](int64_t done, int64_t total) {
     if (!progress) progress.emplace("evaluate", total);
@@ -37,7 +96,7 @@ std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options,
     row["eval/" + name + "_low"] = number_or_null(estimate.low);
     row["eval/" + name + "_high"] = number_or_null(estimate.high);
   }
-  metrics.append(row);
+  log.append(step, row);
   return estimates;
 }
 
@@ -64,6 +123,13 @@ const Options<LoopOptions>& loop_options() {
           .option("save-every", &LoopOptions::save_every, at_least(0),
                   "steps between checkpoints; 0: only when interrupted")
           .option("keep", &LoopOptions::keep, at_least(1), "checkpoints kept")
+          .option("stop-metric", &LoopOptions::stop_metric,
+                  "stop when this held-out figure (loss, accuracy, kl, ...) gets no better, and take the weights where "
+                  "it was best; needs --eval-every")
+          .option("stop-goal", &LoopOptions::stop_goal,
+                  {{"lower", LoopOptions::Goal::lower}, {"higher", LoopOptions::Goal::higher}},
+                  "what is better of --stop-metric")
+          .option("stop-patience", &LoopOptions::stop_patience, at_least(1), "evaluations without a better one")
           .option("seed", &LoopOptions::seed, at_least(0),
                   "of the row order, the adapter's first values and the intervals");
   return options;
@@ -96,7 +162,7 @@ std::vector<int64_t> Schedule::step_examples(int64_t step) const {
   return chosen;
 }
 
-Figures train_step(Task& task, AdamW& optimizer, const OptimizerOptions& options, std::span<const int64_t> examples,
+Figures train_step(Task& task, Optimizer& optimizer, const OptimizerOptions& options, std::span<const int64_t> examples,
                    int64_t batch_size, double learning_rate, bool measure) {
   optimizer.clear_gradients();
   Figures figures;
@@ -118,30 +184,52 @@ Figures train_step(Task& task, AdamW& optimizer, const OptimizerOptions& options
   return figures;
 }
 
-LoopResult run_loop(Task& task, AdamW& optimizer, const LoopOptions& options, const OptimizerOptions& optimizer_options,
-                    const std::filesystem::path& folder, int64_t first_step) {
+LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options,
+                    const OptimizerOptions& optimizer_options, const std::filesystem::path& folder, int64_t first_step,
+                    const Json& resumed) {
   const Schedule schedule(options, task.examples());
   const InterruptGuard guard;
-  JsonlWriter metrics(folder / "metrics.jsonl");
+  Log log(folder);
+  EarlyStop stop(options);
+  if (!resumed.is_null()) {
+    task.restore(resumed.value("task", Json()));
+    stop.restore(resumed.value("stop", Json()));
+  }
   LoopResult result{.steps = first_step, .before = {}, .after = {}};
   const auto begin = Clock::now();
-  if (first_step == 0) result.before = evaluate(task, options, 0, metrics);
+  if (first_step == 0) {
+    result.before = evaluate(task, options, 0, log);
+    stop.observe(result.before, 0, folder, optimizer);
+  }
 
   const auto training_began = Clock::now();
   const int64_t tokens_before = task.tokens();
   Progress progress("train", schedule.steps(), first_step);
   double kl = std::nan("");
-  for (int64_t step = first_step; step < schedule.steps() && !interrupted(); ++step) {
+  bool stopped = false;
+  const auto evaluation_due = [&](int64_t step) {
+    return options.eval_every > 0 && step > 0 && step % options.eval_every == 0 && step < schedule.steps();
+  };
+  const auto look = [&](int64_t step) {
+    if (!stop.observe(evaluate(task, options, step, log), step, folder, optimizer)) return;
+    progress.message(fmt::format("{} has not improved for {} evaluations: training stops", options.stop_metric,
+                                 options.stop_patience));
+    stopped = true;
+  };
+  // A checkpoint is written before the evaluation of its step, which a resumed run has to make up for.
+  if (evaluation_due(first_step)) look(first_step);
+  for (int64_t step = first_step; step < schedule.steps() && !interrupted() && !stopped; ++step) {
     const bool last = step + 1 == schedule.steps();
     const bool measure = options.measure_every > 0 && ((step + 1) % options.measure_every == 0 || last);
     const double rate = optimizer_options.learning_rate * schedule_factor(optimizer_options, step, schedule.steps());
     const std::vector<int64_t> examples = schedule.step_examples(step);
-    const Figures figures = train_step(task, optimizer, optimizer_options, examples, options.batch_size, rate, measure);
+    Figures figures = train_step(task, optimizer, optimizer_options, examples, options.batch_size, rate, measure);
+    task.after_step(figures);
 
     Json row{{"step", step + 1}, {"epoch", schedule.epoch(step + 1)}};
     for (const auto& [name, mean] : figures) row["train/" + name] = number_or_null(mean.value());
     row["train/tokens_per_second"] = static_cast<double>(task.tokens() - tokens_before) / seconds_since(training_began);
-    metrics.append(row);
+    log.append(step + 1, row);
     if (figures.contains("kl")) kl = figure(figures, "kl");
     std::vector<std::pair<std::string, double>> shown{{"loss", figure(figures, "loss")}};
     for (const char* name : {"margin", "accuracy"}) {
@@ -153,16 +241,24 @@ LoopResult run_loop(Task& task, AdamW& optimizer, const LoopOptions& options, co
     result.steps = step + 1;
     const bool due = options.save_every > 0 && result.steps % options.save_every == 0;
     if ((due && !last) || (interrupted() && !last)) {
-      save_checkpoint(folder, optimizer, Json{{"step", result.steps}}, options.keep);
+      save_checkpoint(folder, optimizer, Json{{"step", result.steps}, {"task", task.state()}, {"stop", stop.state()}},
+                      options.keep);
     }
-    if (options.eval_every > 0 && result.steps % options.eval_every == 0 && !last && !interrupted()) {
-      evaluate(task, options, result.steps, metrics);
-    }
+    if (evaluation_due(result.steps) && !interrupted()) look(result.steps);
   }
   progress.finish();
-  result.interrupted = result.steps < schedule.steps();
+  result.interrupted = result.steps < schedule.steps() && !stopped;
   result.seconds = seconds_since(training_began);
-  if (!result.interrupted) result.after = evaluate(task, options, result.steps, metrics);
+  if (!result.interrupted) {
+    result.after = evaluate(task, options, result.steps, log);
+    stop.observe(result.after, result.steps, folder, optimizer);
+    result.best_step = stop.best_step();
+    if (result.best_step > 0 && result.best_step < result.steps) {
+      load_checkpoint(folder / "best", optimizer);
+      note(fmt::format("the weights of step {}, where {} was best, are taken", result.best_step, options.stop_metric));
+      result.after = evaluate(task, options, result.best_step, log);
+    }
+  }
   detail_note(
       fmt::format("the run took {:.1f} s, {:.1f} s of them in training steps", seconds_since(begin), result.seconds));
   return result;

@@ -16,13 +16,16 @@ namespace kullback {
 /// How long a run goes on, in what portions, and how often it looks at itself.
 struct LoopOptions {
   double epochs = 1;
-  int64_t max_steps = 0;      ///< 0: as many as the epochs need
-  int64_t batch_size = 4;     ///< examples a forward and backward pass
-  int64_t accumulation = 1;   ///< passes a step of the optimiser
-  int64_t eval_every = 0;     ///< steps; 0: before and after only
-  int64_t measure_every = 5;  ///< steps between exact KL measurements on the training batch; 0: never
-  int64_t save_every = 0;     ///< steps between checkpoints; 0: only when interrupted
-  int64_t keep = 2;           ///< checkpoints kept
+  int64_t max_steps = 0;         ///< 0: as many as the epochs need
+  int64_t batch_size = 4;        ///< examples a forward and backward pass
+  int64_t accumulation = 1;      ///< passes a step of the optimiser
+  int64_t eval_every = 0;        ///< steps; 0: before and after only
+  int64_t measure_every = 5;     ///< steps between exact KL measurements on the training batch; 0: never
+  int64_t save_every = 0;        ///< steps between checkpoints; 0: only when interrupted
+  int64_t keep = 2;              ///< checkpoints kept
+  std::string stop_metric = {};  ///< stop when this held-out figure gets no better; empty: never
+  enum class Goal { lower, higher } stop_goal = Goal::lower;
+  int64_t stop_patience = 3;  ///< evaluations without a better one
   int64_t seed = 0;           ///< of the data order, the adapter's initial values and the intervals
 };
 const Options<LoopOptions>& loop_options();
@@ -41,6 +44,11 @@ class Task {
   virtual std::vector<Figures> evaluate(const std::function<void(int64_t done, int64_t total)>& progress) = 0;
   /// Tokens that went through the model so far.
   virtual int64_t tokens() const = 0;
+  /// After the optimiser's step, with the step's figures: what moves with training but is no weight.
+  virtual void after_step(Figures&) {}
+  /// What of that a checkpoint has to hold.
+  virtual Json state() const { return {}; }
+  virtual void restore(const Json&) {}
 };
 
 /// The run as the loop goes through it: which batches make step k is a function of the options alone, so that a resumed
@@ -60,19 +68,22 @@ class Schedule {
 
 /// One step: accumulates the batches, clips, updates. Figures with "loss", "grad_norm" and "learning_rate" among them.
 /// An Error that names the batch when the loss or the gradient is not finite; the weights are then untouched.
-Figures train_step(Task& task, AdamW& optimizer, const OptimizerOptions& options, std::span<const int64_t> examples,
+Figures train_step(Task& task, Optimizer& optimizer, const OptimizerOptions& options, std::span<const int64_t> examples,
                    int64_t batch_size, double learning_rate, bool measure);
 
 struct LoopResult {
   int64_t steps = 0;
   bool interrupted = false;
+  int64_t best_step = 0;  ///< where stop_metric was best and whose weights were taken in the end; 0: there is none
   double seconds = 0;
   std::map<std::string, Interval> before, after;  ///< held-out figures
 };
 
 /// Trains from `first_step` on, logging to `folder`/metrics.jsonl and showing progress. Held-out figures are measured before
-/// the first step (`before`; a resumed run does not measure them again) and after the last.
-LoopResult run_loop(Task& task, AdamW& optimizer, const LoopOptions& options, const OptimizerOptions& optimizer_options,
-                    const std::filesystem::path& folder, int64_t first_step = 0);
+/// the first step (`before`; a resumed run does not measure them again) and after the last. `resumed`: the state of the
+/// checkpoint that `first_step` is from.
+LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options,
+                    const OptimizerOptions& optimizer_options, const std::filesystem::path& folder,
+                    int64_t first_step = 0, const Json& resumed = {});
 
 }  // namespace kullback

@@ -66,15 +66,18 @@ struct TinyRun {
   const Method* method;
   OptimizerOptions optimizer_options{.learning_rate = 1e-2, .schedule = OptimizerOptions::Schedule::linear};
   std::unique_ptr<PreferenceTask> task;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
 
-  explicit TinyRun(const std::string& name = "test-square", int pairs = 7) : method(&find_method(name)) {
+  explicit TinyRun(const std::vector<std::string>& limits = {},
+                   OptimizerOptions::Rule rule = OptimizerOptions::Rule::adamw, int pairs = 7)
+      : method(&find_method("test-square")) {
+    optimizer_options.optimizer = rule;
     options = method->options->defaults();
     add_lora(model.transformer, {.rank = 2, .alpha = 4}, 3);
     task = std::make_unique<PreferenceTask>(model.transformer, Reference{&model.transformer, AdapterUse::off}, *method,
                                             options.get(), pairs_of(model, pairs), pairs_of(model, 3),
-                                            std::vector<int32_t>{256});
-    optimizer = std::make_unique<AdamW>(model.transformer.trainable(), optimizer_options);
+                                            std::vector<int32_t>{256}, Limits(LimitOptions{.limit = limits}));
+    optimizer = std::make_unique<Optimizer>(model.transformer.trainable(), optimizer_options);
   }
   std::vector<double> weights() const {
     std::vector<double> all;
@@ -243,6 +246,100 @@ TEST(Loop, ABatchWithNothingToCountIsSkipped) {
       train_step(task, *run.optimizer, run.optimizer_options, std::vector<int64_t>{0, 1}, 2, 1e-2, true);
   EXPECT_EQ(figures.at("skipped_pairs").sum, 2);
   EXPECT_EQ(run.weights(), before);
+}
+
+TEST(Loop, ALimitThatBindsIsMetOnHeldOutRows) {
+  const LoopOptions options{.epochs = 200, .batch_size = 7, .eval_every = 20};
+  TinyRun free, limited({"kl<=0.00001", "tv<=0.9"});
+  const auto unlimited = run_loop(*free.task, *free.optimizer, options, free.optimizer_options, fresh_folder("free"));
+  ASSERT_GT(unlimited.after.at("kl").value, 1e-4);
+  const auto held =
+      run_loop(*limited.task, *limited.optimizer, options, limited.optimizer_options, fresh_folder("limited"));
+  EXPECT_NEAR(held.after.at("kl").value, 1e-5, 1e-6);
+  EXPECT_LT(held.after.at("loss").value, held.before.at("loss").value);
+}
+
+TEST(Loop, LimitsAccumulateAsTheBigBatchDoes) {
+  TinyRun whole({"kl*0.7", "chi2/sequence*0.2"}), parts({"kl*0.7", "chi2/sequence*0.2"});
+  const std::vector<int64_t> examples{0, 1, 2, 3, 4, 5};
+  for (int step = 0; step < 2; ++step) {  // at first the policy is the reference and the terms have no gradient
+    const Figures a = train_step(*whole.task, *whole.optimizer, whole.optimizer_options, examples, 6, 1e-2, false);
+    const Figures b = train_step(*parts.task, *parts.optimizer, parts.optimizer_options, examples, 2, 1e-2, false);
+    EXPECT_NEAR(a.at("limit/kl").value(), b.at("limit/kl").value(), 1e-10);
+    EXPECT_NEAR(a.at("limit/chi2/sequence").value(), b.at("limit/chi2/sequence").value(), 1e-10);
+  }
+  const auto first = whole.weights(), second = parts.weights();
+  for (size_t i = 0; i < first.size(); ++i) ASSERT_NEAR(first[i], second[i], 1e-9);
+}
+
+TEST(Loop, ARunWithLimitsResumesAsOneNeverStopped) {
+  const LoopOptions options{.epochs = 3, .batch_size = 2, .eval_every = 2, .save_every = 4, .keep = 3};
+  TinyRun whole({"kl<=0.001"});
+  const fs::path folder = fresh_folder("limited-whole");
+  run_loop(*whole.task, *whole.optimizer, options, whole.optimizer_options, folder);
+  TinyRun resumed({"kl<=0.001"});
+  fs::remove_all(folder / "checkpoints/step-00000008");
+  const auto state = load_checkpoint(folder, *resumed.optimizer);
+  ASSERT_TRUE(state.has_value());
+  const int64_t step = state->at("step").get<int64_t>();
+  run_loop(*resumed.task, *resumed.optimizer, options, resumed.optimizer_options, folder, step, *state);
+  EXPECT_EQ(resumed.weights(), whole.weights());
+}
+
+TEST(Loop, StopsEarlyAndTakesTheBestWeights) {
+  // KL from the reference only grows, so that the first evaluation is the best.
+  const LoopOptions options{.epochs = 20, .batch_size = 7, .eval_every = 2, .stop_metric = "kl", .stop_patience = 2};
+  TinyRun run;
+  const LoopResult result = run_loop(*run.task, *run.optimizer, options, run.optimizer_options, fresh_folder("early"));
+  EXPECT_EQ(result.steps, 6);
+  EXPECT_EQ(result.best_step, 2);
+  EXPECT_FALSE(result.interrupted);
+  TinyRun two;
+  run_loop(*two.task, *two.optimizer, {.epochs = 20, .max_steps = 20, .batch_size = 7}, two.optimizer_options,
+           fresh_folder("two"));
+  EXPECT_NE(run.weights(), two.weights());
+  TinyRun other;
+  try {
+    LoopOptions wrong = options;
+    wrong.stop_metric = "klo";
+    run_loop(*other.task, *other.optimizer, wrong, other.optimizer_options, fresh_folder("wrong"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean \"kl\""));
+  }
+}
+
+TEST(Loop, WritesTensorBoardEvents) {
+  TinyRun run;
+  const fs::path folder = fresh_folder("events");
+  run_loop(*run.task, *run.optimizer, {.max_steps = 2, .batch_size = 2}, run.optimizer_options, folder);
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(folder / "tensorboard")) {
+    EXPECT_GT(entry.file_size(), 500u);
+    ++files;
+  }
+  EXPECT_EQ(files, 1);
+}
+
+TEST(Optimizer, SgdAndLionFollowTheirFormulas) {
+  using Rule = OptimizerOptions::Rule;
+  const auto moved = [](OptimizerOptions options) {
+    at::Tensor x = at::tensor({1.0, -2.0}, at::kDouble).requires_grad_(true);
+    Optimizer optimizer({{"x", x}}, options);
+    for (const double scale : {1.0, -3.0}) {
+      x.mutable_grad() = at::tensor({scale, 0.5}, at::kDouble);
+      optimizer.step(0.1);
+    }
+    return x.detach();
+  };
+  // Momentum 0.5: first g, then g' + g / 2; weights shrink by 0.1 * 0.2 before each step.
+  const at::Tensor sgd = moved({.optimizer = Rule::sgd, .weight_decay = 0.2, .momentum = 0.5});
+  EXPECT_NEAR(sgd[0].item<double>(), (1.0 * 0.98 - 0.1) * 0.98 - 0.1 * (-3 + 0.5), 1e-12);
+  EXPECT_NEAR(sgd[1].item<double>(), (-2.0 * 0.98 - 0.05) * 0.98 - 0.1 * (0.5 + 0.25), 1e-12);
+  // Lion: sign(b1 m + (1 - b1) g), then m moves by 1 - b2: the second step's direction is sign(0.9 * 0.01 - 0.1 * 3).
+  const at::Tensor lion = moved({.optimizer = Rule::lion});
+  EXPECT_NEAR(lion[0].item<double>(), 1.0 - 0.1 + 0.1, 1e-12);
+  EXPECT_NEAR(lion[1].item<double>(), -2.0 - 0.1 - 0.1, 1e-12);
 }
 
 TEST(ResponseBatch, RowsPredictExactlyTheResponsesTokens) {

@@ -14,8 +14,12 @@ const Options<OptimizerOptions>& optimizer_options() {
   using O = OptimizerOptions;
   static const auto options =
       Options<O>()
+          .option("optimizer", &O::optimizer,
+                  {{"adamw", O::Rule::adamw}, {"sgd", O::Rule::sgd}, {"lion", O::Rule::lion}},
+                  "how weights follow the gradient")
           .option("learning-rate", &O::learning_rate, non_negative,
-                  "peak learning rate; 0: 1e-4 for adapters, 1e-6 for full weights")
+                  "peak learning rate; 0: adamw 1e-4 for adapters and 1e-6 for full weights, lion a third and sgd a "
+                  "thousand times of that")
           .option("schedule", &O::schedule,
                   {{"constant", O::Schedule::constant},
                    {"linear", O::Schedule::linear},
@@ -24,13 +28,27 @@ const Options<OptimizerOptions>& optimizer_options() {
                   "course of the learning rate after the warm-up; wsd stays at the peak and falls linearly at the end")
           .option("warmup", &O::warmup, fraction, "share of the steps over which the learning rate rises from 0")
           .option("decay", &O::decay, fraction, "wsd: share of the steps over which the learning rate falls at the end")
-          .option("weight-decay", &O::weight_decay, non_negative, "AdamW's decoupled weight decay")
+          .option("weight-decay", &O::weight_decay, non_negative, "decoupled: weights shrink by rate times this a step")
+          .option("momentum", &O::momentum, from_to_below(0, 1), "sgd: decay of the running sum of gradients")
+          .option("lion-beta1", &O::lion_beta1, from_to_below(0, 1),
+                  "lion: weight of the running mean in a step's sign")
+          .option("lion-beta2", &O::lion_beta2, from_to_below(0, 1), "lion: decay of the running mean")
           .option("adam-beta1", &O::adam_beta1, from_to_below(0, 1), "decay of the gradient's running mean")
           .option("adam-beta2", &O::adam_beta2, from_to_below(0, 1), "decay of its square's running mean")
           .option("adam-epsilon", &O::adam_epsilon, positive, "added to the root of the second moment")
           .option("max-grad-norm", &O::max_grad_norm, non_negative, "gradients are scaled down to this norm; 0: never",
                   "TRL");
   return options;
+}
+
+double default_learning_rate(OptimizerOptions::Rule rule, bool adapters) {
+  const double adamw = adapters ? 1e-4 : 1e-6;
+  switch (rule) {
+    case OptimizerOptions::Rule::adamw: return adamw;
+    case OptimizerOptions::Rule::sgd: return 1000 * adamw;
+    case OptimizerOptions::Rule::lion: return adamw / 3;
+  }
+  return adamw;
 }
 
 double schedule_factor(const OptimizerOptions& o, int64_t step, int64_t total) {
@@ -51,16 +69,46 @@ double schedule_factor(const OptimizerOptions& o, int64_t step, int64_t total) {
   return 1;
 }
 
-AdamW::AdamW(std::vector<NamedTensor> parameters, const OptimizerOptions& options)
+Optimizer::Optimizer(std::vector<NamedTensor> parameters, const OptimizerOptions& options)
     : parameters_(std::move(parameters)), options_(options) {
   for (const NamedTensor& p : parameters_) {
     first_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
-    second_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
+    if (options.optimizer == OptimizerOptions::Rule::adamw)
+      second_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
   }
 }
 
-void AdamW::step(double learning_rate) {
+void Optimizer::step(double learning_rate) {
   ++steps_;
+  const at::NoGradGuard no_grad;
+  switch (options_.optimizer) {
+    case OptimizerOptions::Rule::adamw: return adamw(learning_rate);
+    case OptimizerOptions::Rule::sgd: return sgd(learning_rate);
+    case OptimizerOptions::Rule::lion: return lion(learning_rate);
+  }
+}
+
+void Optimizer::sgd(double learning_rate) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor weight = parameters_[i].tensor.detach();
+    if (!parameters_[i].tensor.grad().defined()) continue;
+    first_[i].mul_(options_.momentum).add_(parameters_[i].tensor.grad());
+    weight.mul_(1 - learning_rate * options_.weight_decay).add_(first_[i], -learning_rate);
+  }
+}
+
+void Optimizer::lion(double learning_rate) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    Tensor weight = parameters_[i].tensor.detach();
+    const Tensor& gradient = parameters_[i].tensor.grad();
+    if (!gradient.defined()) continue;
+    const Tensor direction = at::lerp(gradient, first_[i], options_.lion_beta1).sign_();
+    weight.mul_(1 - learning_rate * options_.weight_decay).add_(direction, -learning_rate);
+    first_[i].lerp_(gradient, 1 - options_.lion_beta2);
+  }
+}
+
+void Optimizer::adamw(double learning_rate) {
   std::vector<Tensor> weights, gradients, first, second, steps;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& gradient = parameters_[i].tensor.grad();
@@ -77,11 +125,11 @@ void AdamW::step(double learning_rate) {
                     /*maximize=*/false);
 }
 
-void AdamW::clear_gradients() {
+void Optimizer::clear_gradients() {
   for (NamedTensor& p : parameters_) p.tensor.mutable_grad() = Tensor();
 }
 
-double AdamW::gradient_norm() const {
+double Optimizer::gradient_norm() const {
   double sum = 0;
   for (const NamedTensor& p : parameters_) {
     if (!p.tensor.grad().defined()) continue;
@@ -91,17 +139,17 @@ double AdamW::gradient_norm() const {
   return std::sqrt(sum);
 }
 
-void AdamW::scale_gradients(double factor) {
+void Optimizer::scale_gradients(double factor) {
   for (NamedTensor& p : parameters_) {
     if (p.tensor.grad().defined()) p.tensor.mutable_grad().mul_(factor);
   }
 }
 
-std::vector<NamedTensor> AdamW::moments() const {
+std::vector<NamedTensor> Optimizer::moments() const {
   std::vector<NamedTensor> all;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     all.push_back({"exp_avg." + parameters_[i].name, first_[i]});
-    all.push_back({"exp_avg_sq." + parameters_[i].name, second_[i]});
+    if (!second_.empty()) all.push_back({"exp_avg_sq." + parameters_[i].name, second_[i]});
   }
   return all;
 }

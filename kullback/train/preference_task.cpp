@@ -22,6 +22,9 @@ std::vector<const Sequence*> both_sides(const std::vector<const PreferencePair*>
   return sequences;
 }
 
+/// What an evaluation says of every held-out token, by the names of its figures; entropy comes last.
+const std::vector<const char*> measured_names{"kl", "reverse_kl", "tv", "chi2", "entropy"};
+
 Mean total(const Tensor& values) { return {values.sum().item<double>(), static_cast<double>(values.numel())}; }
 
 }  // namespace
@@ -29,13 +32,14 @@ Mean total(const Tensor& values) { return {values.sum().item<double>(), static_c
 /// A batch of pairs with all that is known of it.
 struct PreferenceTask::Scored {
   PreferenceBatch batch;
-  std::vector<int64_t> counts;     // counted tokens of each sequence: chosen, then rejected
-  Tensor kl, reverse_kl, entropy;  // [M] exact, at every counted token; undefined unless measured
+  std::vector<int64_t> counts;   // counted tokens of each sequence: chosen, then rejected
+  std::vector<Tensor> measured;  // [M] exact, at every counted token, as measured_names say; empty unless measured
+  std::vector<Tensor> limited;   // [M] the limits' divergences
 };
 
 PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, const Method& method,
                                const void* options, PreferenceData training, PreferenceData held_out,
-                               std::vector<int32_t> prefix)
+                               std::vector<int32_t> prefix, Limits limits)
     : policy_(policy),
       reference_(reference),
       recipe_(std::any_cast<PreferenceRecipe>(method.recipe)),
@@ -45,7 +49,8 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
       held_out_(std::move(held_out)),
       prefix_(std::move(prefix)),
       training_cache_(training_.pairs.size()),
-      held_out_cache_(held_out_.pairs.size()) {}
+      held_out_cache_(held_out_.pairs.size()),
+      limits_(std::move(limits)) {}
 
 std::string PreferenceTask::describe(std::span<const int64_t> examples) const {
   std::vector<int64_t> lines;
@@ -92,20 +97,23 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
   const ResponseBatch batch = response_batch(both_sides(pairs));
   const Rows policy = policy_.head_rows(response_hidden(policy_, batch));
   Rows reference;
-  const bool reference_rows = reference_.model != nullptr && (measure || !needs_.divergences.empty());
+  std::vector<RowDivergence> divergences = needs_.divergences;
+  const std::vector<RowDivergence> limited = limits_.divergences();
+  divergences.insert(divergences.end(), limited.begin(), limited.end());
+  const bool reference_rows = reference_.model != nullptr && (measure || !divergences.empty());
   if (reference_rows) {
     const at::NoGradGuard no_grad;
     reference = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
   }
-  const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = needs_.divergences};
-  const HeadStatistics statistics =
-      needs_.divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
+  const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = divergences};
+  HeadStatistics statistics =
+      divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
 
-  Scored result{.batch = {.chosen = {}, .rejected = {}, .weight = {}},
-                .counts = batch.counts,
-                .kl = {},
-                .reverse_kl = {},
-                .entropy = {}};
+  Scored result{
+      .batch = {.chosen = {}, .rejected = {}, .weight = {}}, .counts = batch.counts, .measured = {}, .limited = {}};
+  const auto first_limit = statistics.divergences.begin() + std::ssize(needs_.divergences);
+  result.limited.assign(first_limit, statistics.divergences.end());
+  statistics.divergences.erase(first_limit, statistics.divergences.end());
   if (measure && reference_rows) {
     const at::NoGradGuard no_grad;
     Rows frozen = policy;
@@ -113,9 +121,11 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     const HeadRequest distances{.labels = {},
                                 .entropy = true,
                                 .scores = {},
-                                .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference()}};
+                                .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference(),
+                                                divergence("tv").from_policy(), divergence("chi2").from_policy()}};
     const HeadStatistics measured = head_statistics(frozen, reference, distances);
-    result.kl = measured.divergences[0], result.reverse_kl = measured.divergences[1], result.entropy = measured.entropy;
+    result.measured = measured.divergences;
+    result.measured.push_back(measured.entropy);
   }
 
   const auto sides = [&](const Tensor& values) {
@@ -168,7 +178,17 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
     scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted());
   const PreferenceLoss loss = recipe_.loss(scored.batch, options_);
   const double value = loss.value.item<double>();
-  if (std::isfinite(value)) loss.value.backward();  // else the loop stops, and weights must stay as they are
+  Tensor minimised = loss.value;
+  if (!limits_.empty()) {
+    double tokens = 0;
+    for (const int64_t i : whole) {
+      const PreferencePair& pair = training_.pairs[static_cast<size_t>(i)];
+      tokens += static_cast<double>(pair.chosen.counted() + pair.rejected.counted());
+    }
+    const std::vector<double> weights = limits_.weights(tokens, 2 * static_cast<double>(whole.size()));
+    for (size_t i = 0; i < weights.size(); ++i) minimised = minimised + weights[i] * scored.limited[i].sum();
+  }
+  if (std::isfinite(value)) minimised.backward();  // else the loop stops, and weights must stay as they are
   for (const PreferencePair* pair : pairs)
     tokens_ += static_cast<int64_t>(pair->chosen.ids.size() + pair->rejected.ids.size());
 
@@ -183,17 +203,15 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
   for (const auto& [name, part] : loss.parts) {
     if (name != "logits" && !name.starts_with("policy_")) figures[name] = total(part);  // those are logged already
   }
-  if (scored.kl.defined()) {
-    figures["kl"] = total(scored.kl);
-    figures["reverse_kl"] = total(scored.reverse_kl);
-    figures["entropy"] = total(scored.entropy);
-  }
+  for (size_t i = 0; i < scored.measured.size(); ++i) figures[measured_names[i]] = total(scored.measured[i]);
+  add_limit_figures(limits_, scored.limited, 2 * static_cast<double>(batch.size()), figures);
   return figures;
 }
 
 std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, int64_t)>& progress) {
   const at::NoGradGuard no_grad;
   std::vector<Figures> rows;
+  Figures limited;
   constexpr size_t batch_size = 4;  // pairs; small, since rows of both models are held
   const std::vector<PreferencePair>& all = held_out_.pairs;
   for (size_t begin = 0; begin < all.size(); begin += batch_size) {
@@ -208,11 +226,9 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
     const Tensor chosen = sequence_sum(s.batch.chosen.logps, s.batch.chosen.mask),
                  rejected = sequence_sum(s.batch.rejected.logps, s.batch.rejected.mask);
     const auto at_row = [](const Tensor& values, size_t i) { return values[static_cast<int64_t>(i)].item<double>(); };
-    std::vector<Tensor> kl, reverse_kl, entropy;
-    if (s.kl.defined()) {
-      kl = s.kl.split_with_sizes(s.counts), reverse_kl = s.reverse_kl.split_with_sizes(s.counts),
-      entropy = s.entropy.split_with_sizes(s.counts);
-    }
+    std::vector<std::vector<Tensor>> measured;  // by figure, then by response
+    for (const Tensor& values : s.measured) measured.push_back(values.split_with_sizes(s.counts));
+    add_limit_figures(limits_, s.limited, 2 * static_cast<double>(pairs.size()), limited);
     for (size_t i = 0; i < pairs.size(); ++i) {
       const double margin = at_row(loss.chosen_rewards, i) - at_row(loss.rejected_rewards, i);
       const auto chosen_tokens = static_cast<double>(pairs[i]->chosen.counted()),
@@ -225,12 +241,19 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
       row["token_logps/chosen"] = {at_row(chosen, i), chosen_tokens};
       row["token_logps/rejected"] = {at_row(rejected, i), rejected_tokens};
       for (const size_t side : {i, i + pairs.size()}) {
-        if (kl.empty()) break;
-        add(row, {{"kl", total(kl[side])}, {"reverse_kl", total(reverse_kl[side])}, {"entropy", total(entropy[side])}});
+        for (size_t m = 0; m < measured.size(); ++m) {
+          const Mean mean = total(measured[m][side]);
+          add(row, {{measured_names[m], mean}, {std::string(measured_names[m]) + "/sequence", {mean.sum, 1}}});
+        }
       }
       rows.push_back(std::move(row));
     }
     progress(static_cast<int64_t>(rows.size()), static_cast<int64_t>(all.size()));
+  }
+  if (!rows.empty() && !limits_.empty()) {
+    std::vector<double> values;
+    for (const Limit& limit : limits_.list()) values.push_back(limited.at("limit/" + limit.name).value());
+    limits_.observe_held_out(values);
   }
   return rows;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kullback/base/registry.h"
+#include "kullback/train/limit.h"
 #include "kullback/train/loop.h"
 #include "kullback/train/recipe.h"
 #include "kullback/train/response_batch.h"
@@ -26,13 +27,16 @@ class PreferenceTask : public Task {
   /// `options`: of the method, must outlive the task, as must the models. `prefix`: what stands in for the prompt where a
   /// recipe asks for the reference's likelihood without it.
   PreferenceTask(const Transformer& policy, Reference reference, const Method& method, const void* options,
-                 PreferenceData training, PreferenceData held_out, std::vector<int32_t> prefix);
+                 PreferenceData training, PreferenceData held_out, std::vector<int32_t> prefix, Limits limits = {});
 
   int64_t examples() const override { return static_cast<int64_t>(training_.pairs.size()); }
   std::string describe(std::span<const int64_t> examples) const override;
   Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) override;
   std::vector<Figures> evaluate(const std::function<void(int64_t, int64_t)>& progress) override;
   int64_t tokens() const override { return tokens_; }
+  void after_step(Figures& figures) override { limits_.after_step(figures); }
+  Json state() const override { return limits_.state(); }
+  void restore(const Json& state) override { limits_.restore(state); }
 
   /// Computes the reference's log-probabilities of all pairs now, after which nothing but `measure` and divergences asks the
   /// reference again.
@@ -55,6 +59,7 @@ class PreferenceTask : public Task {
   PreferenceData training_, held_out_;
   std::vector<int32_t> prefix_;
   std::vector<Cached> training_cache_, held_out_cache_;
+  Limits limits_;
   int64_t tokens_ = 0;
 };
 

@@ -55,7 +55,7 @@ Tensor train_in_world(const World& world, const Method& method, const void* opti
   recipe_of(method).validate(options);
   const Policy policy = start ? *std::move(start) : fresh_policy(world);
   const OptimizerOptions adamw{.learning_rate = training.learning_rate, .warmup = 0};
-  AdamW optimizer(policy.parameters, adamw);
+  Optimizer optimizer(policy.parameters, adamw);
   for (int64_t step = 0; step < training.steps; ++step) {
     const PreferenceLoss loss = loss_in_world(world, method, options, pairs, policy);
     const double value = loss.value.item<double>();

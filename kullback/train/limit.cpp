@@ -1,0 +1,135 @@
+#include "kullback/train/limit.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "kullback/base/error.h"
+
+namespace kullback {
+
+Limit parse_limit(const std::string& text) {
+  std::string compact;
+  for (const char c : text) {
+    if (c != ' ') compact += c;
+  }
+  const size_t bound = compact.find("<="), weight = compact.find('*');
+  const size_t end = std::min(bound, weight);
+  if (end == std::string::npos) {
+    fail("option --limit: \"{}\" is neither a bound such as \"kl<=0.05\" nor a weight such as \"kl*0.1\"", text);
+  }
+  Limit limit{.divergence = {divergence("kl")}};
+  limit.fixed = end == weight;
+  limit.name = compact.substr(0, end);
+  std::string divergence_name = limit.name;
+  if (const size_t slash = divergence_name.find('/'); slash != std::string::npos) {
+    const std::string per = divergence_name.substr(slash + 1);
+    if (per != "token" && per != "sequence") {
+      fail("option --limit: \"{}\": /{} is neither /token nor /sequence", text, per);
+    }
+    limit.per_sequence = per == "sequence";
+    divergence_name.resize(slash);
+    if (!limit.per_sequence) limit.name = divergence_name;
+  }
+  limit.divergence = divergence(divergence_name).from_policy();
+  const char* begin = compact.data() + end + (limit.fixed ? 1 : 2);
+  const char* stop = compact.data() + compact.size();
+  const auto [rest, problem] = std::from_chars(begin, stop, limit.bound);
+  if (problem != std::errc() || rest != stop || !(limit.bound > 0) || !std::isfinite(limit.bound)) {
+    fail("option --limit: \"{}\": \"{}\" is no number above 0", text, std::string(begin, stop));
+  }
+  return limit;
+}
+
+const Options<LimitOptions>& limit_options() {
+  using O = LimitOptions;
+  static const auto options =
+      Options<O>()
+          .option("limit", &O::limit,
+                  "keep the policy within this distance of the reference: \"kl<=0.05\" in nats a token, "
+                  "\"kl/sequence<=3\" a response, any divergence, several separated by commas; \"kl*0.1\" adds a term "
+                  "of fixed weight instead")
+          .option("limit-rate", &O::dual_rate, positive, "how fast a limit's multiplier follows its violation")
+          .option("limit-damping", &O::damping, non_negative, "how strongly it answers the violation of the last step");
+  return options;
+}
+
+Limits::Limits(const LimitOptions& options) : rate_(options.dual_rate), damping_(options.damping) {
+  for (const std::string& text : options.limit) limits_.push_back(parse_limit(text));
+  duals_.resize(limits_.size());
+}
+
+std::vector<RowDivergence> Limits::divergences() const {
+  std::vector<RowDivergence> all;
+  for (const Limit& limit : limits_) all.push_back(limit.divergence);
+  return all;
+}
+
+double Limits::multiplier(size_t i) const {
+  return std::max(0.0, duals_[i].level + (duals_[i].steps > 0 ? damping_ * duals_[i].violation : 0));
+}
+
+std::vector<double> Limits::weights(double tokens, double sequences) const {
+  std::vector<double> all;
+  for (size_t i = 0; i < limits_.size(); ++i) {
+    const Limit& limit = limits_[i];
+    const double count = std::max(1.0, limit.per_sequence ? sequences : tokens);
+    all.push_back((limit.fixed ? limit.bound : multiplier(i) / limit.bound) / count);
+  }
+  return all;
+}
+
+void Limits::after_step(Figures& figures) {
+  constexpr double memory = 0.8, most = 2;  // of the running mean; a violation counts at most so much
+  for (size_t i = 0; i < limits_.size(); ++i) {
+    const Limit& limit = limits_[i];
+    const auto measured = figures.find("limit/" + limit.name);
+    if (measured == figures.end() || limit.fixed) continue;
+    Dual& dual = duals_[i];
+    const double value = measured->second.value();
+    dual.measured = dual.steps == 0 ? value : memory * dual.measured + (1 - memory) * value;
+    ++dual.steps;
+    dual.violation = std::clamp(dual.measured * dual.ratio / limit.bound - 1, -1.0, most);
+    // It rises by steps and falls by a factor: what a first overshoot has wound up is gone soon after it.
+    dual.level =
+        dual.violation > 0 ? dual.level + rate_ * dual.violation : dual.level * std::exp(3 * rate_ * dual.violation);
+    figures["limit/" + limit.name + " bound"] = {limit.bound, 1};
+    figures["multiplier/" + limit.name] = {multiplier(i), 1};
+  }
+}
+
+void Limits::observe_held_out(const std::vector<double>& values) {
+  for (size_t i = 0; i < limits_.size(); ++i) {
+    Dual& dual = duals_[i];
+    // Far from the bound the ratio of two small numbers says nothing.
+    if (dual.steps == 0 || dual.measured < 0.2 * limits_[i].bound) continue;
+    dual.ratio = std::clamp(values[i] / dual.measured, 0.5, 2.0);
+  }
+}
+
+Json Limits::state() const {
+  Json state = Json::array();
+  for (const Dual& dual : duals_) state.push_back({dual.level, dual.violation, dual.measured, dual.ratio, dual.steps});
+  return state;
+}
+
+void Limits::restore(const Json& state) {
+  for (size_t i = 0; i < duals_.size() && i < state.size(); ++i) {
+    const Json& s = state[i];
+    duals_[i] = {s[0].get<double>(), s[1].get<double>(), s[2].get<double>(), s[3].get<double>(), s[4].get<int64_t>()};
+  }
+}
+
+void add_limit_figures(const Limits& limits, const std::vector<at::Tensor>& divergences, double sequences,
+                       Figures& figures) {
+  for (size_t i = 0; i < limits.list().size(); ++i) {
+    const Limit& limit = limits.list()[i];
+    const double sum = divergences[i].sum().item<double>();
+    add(figures,
+        {{"limit/" + limit.name, {sum, limit.per_sequence ? sequences : static_cast<double>(divergences[i].numel())}}});
+  }
+}
+
+}  // namespace kullback
