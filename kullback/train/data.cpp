@@ -5,6 +5,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
+#include "kullback/base/suggest.h"
 #include "kullback/io/jsonl.h"
 
 namespace kullback {
@@ -53,6 +54,13 @@ std::string answer(const std::vector<Message>& response, const std::string& fiel
   return response[0].content;
 }
 
+double weight(const Json& row, const std::string& place) {
+  if (!row.contains("weight")) return 1;
+  if (!row["weight"].is_number() || !(row["weight"].get<double>() >= 0))
+    fail("{}: \"weight\" is not a number >= 0", place);
+  return row["weight"].get<double>();
+}
+
 PreferencePair read_pair(const Json& row, int64_t line, const std::string& place) {
   for (const char* field : {"chosen", "rejected"}) {
     if (!row.contains(field)) fail("{}: no column \"{}\"", place, field);
@@ -67,12 +75,42 @@ PreferencePair read_pair(const Json& row, int64_t line, const std::string& place
   pair.rejected_text = answer(rejected, "rejected", place);
   if (pair.prompt.empty())
     fail("{}: no \"prompt\", and \"chosen\" and \"rejected\" begin with no shared messages", place);
-  if (row.contains("weight")) {
-    if (!row["weight"].is_number() || !(row["weight"].get<double>() >= 0))
-      fail("{}: \"weight\" is not a number >= 0", place);
-    pair.weight = row["weight"].get<double>();
-  }
+  pair.weight = weight(row, place);
   return pair;
+}
+
+Example read_example(const Json& row, int64_t line, const std::string& place) {
+  Example example;
+  example.line = line;
+  example.weight = weight(row, place);
+  if (row.contains("text")) {
+    if (!row["text"].is_string() || row["text"].get<std::string>().empty())
+      fail("{}: \"text\" is empty or no text", place);
+    example.text = row["text"].get<std::string>();
+    return example;
+  }
+  std::vector<Message> response;
+  std::string field = "completion";
+  if (row.contains("messages")) {
+    field = "messages";
+    example.prompt = conversation(row, "messages", "user", place);
+    if (example.prompt.empty()) fail("{}: \"messages\" is empty", place);
+    response = {example.prompt.back()};
+    example.prompt.pop_back();
+  } else {
+    for (const char* column : {"prompt", "completion"}) {
+      if (!row.contains(column)) fail("{}: no column \"{}\" (nor \"messages\", nor \"text\")", place, column);
+    }
+    example.prompt = conversation(row, "prompt", "user", place);
+    response = conversation(row, "completion", "assistant", place);
+  }
+  if (response.size() != 1 || response[0].role != "assistant") {
+    fail("{}: \"{}\" must end in one answer of the assistant", place, field);
+  }
+  example.text = response[0].content;
+  if (example.text.empty()) fail("{}: the answer in \"{}\" is empty", place, field);
+  if (example.prompt.empty()) fail("{}: no message comes before the answer", place);
+  return example;
 }
 
 std::string prompt_text(const Model& model, const std::vector<Message>& prompt, DataOptions::TextFormat format) {
@@ -148,6 +186,56 @@ Sequence encode_response(const Model& model, const std::vector<Message>& prompt,
   return sequence;
 }
 
+namespace {
+
+/// Whether anything of a response is left within max_length. An Error where not, or false where such rows are dropped.
+bool fits(const Sequence& sequence, const DataOptions& options, RowCounts& counts, const std::string& place,
+          const std::string& name) {
+  if (sequence.response_begin < options.max_length) return true;
+  if (!options.drop_overlong) {
+    fail(
+        "{}: the prompt alone has {} tokens, which leaves nothing of \"{}\" within --max-length {}; raise it or pass "
+        "--drop-overlong",
+        place, sequence.response_begin, name, options.max_length);
+  }
+  ++counts.dropped;
+  return false;
+}
+
+/// A plain text: all but its first token is learnt, and its end.
+Sequence encode_text(const Model& model, const std::string& text) {
+  Sequence sequence{.ids = model.text().encode(text), .response_begin = 1};
+  const auto bos = model.text().bos();
+  if (bos && (sequence.ids.empty() || sequence.ids.front() != *bos)) sequence.ids.insert(sequence.ids.begin(), *bos);
+  if (!model.generation.stop_ids.empty()) sequence.ids.push_back(model.generation.stop_ids.front());
+  return sequence;
+}
+
+}  // namespace
+
+SupervisedData load_supervised(const std::filesystem::path& path, const Model& model, const DataOptions& options) {
+  SupervisedData data{.path = path.string(), .examples = {}, .counts = {}};
+  const auto limit = static_cast<size_t>(options.max_length);
+  read_jsonl(path, [&](int64_t line, const Json& row) {
+    if (options.max_rows > 0 && data.counts.read >= options.max_rows) return;
+    ++data.counts.read;
+    const std::string place = where(path, line);
+    Example example = read_example(row, line, place);
+    example.sequence = example.prompt.empty() ? encode_text(model, example.text)
+                                              : encode_response(model, example.prompt, example.text,
+                                                                options.text_format, &data.counts.merged);
+    if (!fits(example.sequence, options, data.counts, place, example.prompt.empty() ? "text" : "completion")) return;
+    if (example.sequence.ids.size() > limit) {
+      example.sequence.ids.resize(limit);
+      ++data.counts.cut;
+    }
+    ++data.counts.used;
+    data.examples.push_back(std::move(example));
+  });
+  if (data.examples.empty()) fail("{}: no row that can be used", path.string());
+  return data;
+}
+
 PreferenceData load_preferences(const std::filesystem::path& path, const Model& model, const DataOptions& options) {
   PreferenceData data{.path = path.string(), .pairs = {}, .counts = {}};
   const auto limit = static_cast<size_t>(options.max_length);
@@ -161,16 +249,7 @@ PreferenceData load_preferences(const std::filesystem::path& path, const Model& 
          {std::tuple{&pair.chosen, &pair.chosen_text, "chosen"}, {&pair.rejected, &pair.rejected_text, "rejected"}}) {
       *sequence = encode_response(model, pair.prompt, *text, options.text_format, &data.counts.merged);
       if (sequence->response_begin == 0) fail("{}: the prompt is empty", place);
-      if (sequence->response_begin >= options.max_length) {
-        if (options.drop_overlong) {
-          ++data.counts.dropped;
-          return;
-        }
-        fail(
-            "{}: the prompt alone has {} tokens, which leaves nothing of \"{}\" within --max-length {}; raise it or "
-            "pass --drop-overlong",
-            place, sequence->response_begin, name, options.max_length);
-      }
+      if (!fits(*sequence, options, data.counts, place, name)) return;
       if (sequence->ids.size() > limit) sequence->ids.resize(limit), cut = true;
     }
     data.counts.cut += cut;
@@ -181,21 +260,46 @@ PreferenceData load_preferences(const std::filesystem::path& path, const Model& 
   return data;
 }
 
-PreferenceData hold_out(PreferenceData& data, double share, uint64_t seed) {
-  const auto count = static_cast<size_t>(std::lround(share * static_cast<double>(data.pairs.size())));
-  PreferenceData held{.path = data.path, .pairs = {}, .counts = {}};
-  if (count == 0) return held;
-  if (count >= data.pairs.size())
-    fail("option --eval-fraction: {} of {} rows leaves none to train on", share, data.pairs.size());
-  std::vector<size_t> order(data.pairs.size());
+std::string described_lines(std::vector<int64_t> lines, const std::string& path) {
+  std::sort(lines.begin(), lines.end());
+  std::vector<std::string> words;
+  for (const int64_t line : lines) words.push_back(std::to_string(line));
+  return fmt::format("line{} {} of {}", words.size() == 1 ? "" : "s", listing(words), path);
+}
+
+namespace {
+
+/// Moves a share of the rows, drawn by seed, to `held`; both keep their order.
+template <class Row>
+void split_off(std::vector<Row>& rows, std::vector<Row>& held, double share, uint64_t seed) {
+  const auto count = static_cast<size_t>(std::lround(share * static_cast<double>(rows.size())));
+  if (count == 0) return;
+  if (count >= rows.size()) fail("option --eval-fraction: {} of {} rows leaves none to train on", share, rows.size());
+  std::vector<size_t> order(rows.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   RandomStream(seed, "held out").shuffle(order);
   std::vector<bool> is_held(order.size(), false);
   for (size_t i = 0; i < count; ++i) is_held[order[i]] = true;
-  std::vector<PreferencePair> kept;
-  for (size_t i = 0; i < is_held.size(); ++i) (is_held[i] ? held.pairs : kept).push_back(std::move(data.pairs[i]));
-  data.pairs = std::move(kept);
-  held.counts.read = held.counts.used = static_cast<int64_t>(count);
+  std::vector<Row> kept;
+  for (size_t i = 0; i < is_held.size(); ++i) (is_held[i] ? held : kept).push_back(std::move(rows[i]));
+  rows = std::move(kept);
+}
+
+}  // namespace
+
+PreferenceData hold_out(PreferenceData& data, double share, uint64_t seed) {
+  PreferenceData held{.path = data.path, .pairs = {}, .counts = {}};
+  split_off(data.pairs, held.pairs, share, seed);
+  held.counts.read = held.counts.used = std::ssize(held.pairs);
+  data.counts.used = std::ssize(data.pairs);
+  return held;
+}
+
+SupervisedData hold_out(SupervisedData& data, double share, uint64_t seed) {
+  SupervisedData held{.path = data.path, .examples = {}, .counts = {}};
+  split_off(data.examples, held.examples, share, seed);
+  held.counts.read = held.counts.used = std::ssize(held.examples);
+  data.counts.used = std::ssize(data.examples);
   return held;
 }
 

@@ -52,6 +52,25 @@ struct PreferenceData {
   RowCounts counts;
 };
 
+/// One response to learn.
+struct Example {
+  int64_t line = 0;  ///< in its file, from 1
+  Sequence sequence;
+  double weight = 1;            ///< column `weight`
+  std::vector<Message> prompt;  ///< as read; empty for a plain text
+  std::string text;             ///< the response
+};
+
+struct SupervisedData {
+  std::string path;
+  std::vector<Example> examples;
+  RowCounts counts;
+};
+
+/// Reads responses in TRL's columns: `messages`, whose last answer is learnt; `prompt` and `completion`, as strings or lists of
+/// messages; or `text`, all of which is learnt. Optionally `weight`. Errors name file and line.
+SupervisedData load_supervised(const std::filesystem::path& path, const Model& model, const DataOptions& options);
+
 /// Reads preferences in TRL's columns: `prompt`, `chosen`, `rejected` as strings or lists of messages, or only `chosen` and
 /// `rejected` with the conversation in both; optionally `weight`. Errors name file and line.
 PreferenceData load_preferences(const std::filesystem::path& path, const Model& model, const DataOptions& options);
@@ -65,7 +84,11 @@ Sequence encode_response(const Model& model, const std::vector<Message>& prompt,
 std::vector<int32_t> encode_prompt(const Model& model, const std::vector<Message>& prompt,
                                    DataOptions::TextFormat format);
 
+/// "lines 3 and 17 of pairs.jsonl".
+std::string described_lines(std::vector<int64_t> lines, const std::string& path);
+
 /// Splits off a share of the rows, drawn by seed, as held-out data.
 PreferenceData hold_out(PreferenceData& data, double share, uint64_t seed);
+SupervisedData hold_out(SupervisedData& data, double share, uint64_t seed);
 
 }  // namespace kullback

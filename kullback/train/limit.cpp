@@ -100,12 +100,12 @@ void Limits::after_step(Figures& figures) {
   }
 }
 
-void Limits::observe_held_out(const std::vector<double>& values) {
+void Limits::observe_held_out(const Figures& figures) {
   for (size_t i = 0; i < limits_.size(); ++i) {
     Dual& dual = duals_[i];
     // Far from the bound the ratio of two small numbers says nothing.
     if (dual.steps == 0 || dual.measured < 0.2 * limits_[i].bound) continue;
-    dual.ratio = std::clamp(values[i] / dual.measured, 0.5, 2.0);
+    dual.ratio = std::clamp(figures.at("limit/" + limits_[i].name).value() / dual.measured, 0.5, 2.0);
   }
 }
 

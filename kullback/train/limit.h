@@ -54,8 +54,8 @@ class Limits {
   /// multipliers are added to them.
   void after_step(Figures& figures);
 
-  /// Held-out means of the same divergences, in the order of the list.
-  void observe_held_out(const std::vector<double>& values);
+  /// The same figures over the held-out rows.
+  void observe_held_out(const Figures& figures);
 
   Json state() const;
   void restore(const Json& state);
@@ -70,7 +70,7 @@ class Limits {
   double multiplier(size_t i) const;
 
   std::vector<Limit> limits_;
-  std::vector<Dual> duals_;
+  std::vector<Dual> duals_;  // a limit each
   double rate_ = 0, damping_ = 0;
 };
 

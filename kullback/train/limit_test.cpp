@@ -59,7 +59,7 @@ double settle(Limits& limits, const std::string& name, double bound_seen, double
     x = weight.item<double>();
     Figures figures{{"limit/" + name, {x * x, 1}}};
     limits.after_step(figures);
-    if (step % 20 == 19) limits.observe_held_out({held_out_factor * x * x});
+    if (step % 20 == 19) limits.observe_held_out({{"limit/" + name, {held_out_factor * x * x, 1}}});
     if (step == steps - 1) {
       EXPECT_EQ(figures.at("limit/" + name + " bound").value(), bound_seen);
     }
@@ -103,7 +103,8 @@ TEST(Limit, ItsStateGoesOnAsIfNeverStopped) {
     limits.after_step(figures);
   };
   for (const double kl : {0.1, 0.3, 0.2}) step(whole, kl), step(stopped, kl);
-  whole.observe_held_out({0.25, 0.5}), stopped.observe_held_out({0.25, 0.5});
+  const Figures held_out{{"limit/kl", {0.25, 1}}, {"limit/tv", {0.5, 1}}};
+  whole.observe_held_out(held_out), stopped.observe_held_out(held_out);
   Limits resumed(options);
   resumed.restore(Json::parse(stopped.state().dump()));
   for (const double kl : {0.4, 0.05}) step(whole, kl), step(resumed, kl);

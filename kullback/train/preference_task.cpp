@@ -6,7 +6,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kullback/base/log.h"
-#include "kullback/base/suggest.h"
 
 namespace kullback {
 
@@ -22,18 +21,13 @@ std::vector<const Sequence*> both_sides(const std::vector<const PreferencePair*>
   return sequences;
 }
 
-/// What an evaluation says of every held-out token, by the names of its figures; entropy comes last.
-const std::vector<const char*> measured_names{"kl", "reverse_kl", "tv", "chi2", "entropy"};
-
-Mean total(const Tensor& values) { return {values.sum().item<double>(), static_cast<double>(values.numel())}; }
-
 }  // namespace
 
 /// A batch of pairs with all that is known of it.
 struct PreferenceTask::Scored {
   PreferenceBatch batch;
   std::vector<int64_t> counts;   // counted tokens of each sequence: chosen, then rejected
-  std::vector<Tensor> measured;  // [M] exact, at every counted token, as measured_names say; empty unless measured
+  std::vector<Tensor> measured;  // [M] exact, at every counted token, as distance_names say; empty unless measured
   std::vector<Tensor> limited;   // [M] the limits' divergences
 };
 
@@ -55,10 +49,7 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
 std::string PreferenceTask::describe(std::span<const int64_t> examples) const {
   std::vector<int64_t> lines;
   for (const int64_t example : examples) lines.push_back(training_.pairs[static_cast<size_t>(example)].line);
-  std::sort(lines.begin(), lines.end());
-  std::vector<std::string> words;
-  for (const int64_t line : lines) words.push_back(std::to_string(line));
-  return fmt::format("line{} {} of {}", words.size() == 1 ? "" : "s", listing(words), training_.path);
+  return described_lines(std::move(lines), training_.path);
 }
 
 void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pairs,
@@ -100,11 +91,8 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
   std::vector<RowDivergence> divergences = needs_.divergences;
   const std::vector<RowDivergence> limited = limits_.divergences();
   divergences.insert(divergences.end(), limited.begin(), limited.end());
-  const bool reference_rows = reference_.model != nullptr && (measure || !divergences.empty());
-  if (reference_rows) {
-    const at::NoGradGuard no_grad;
-    reference = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
-  }
+  const bool compared = reference_.model != nullptr && (measure || !divergences.empty());
+  if (compared) reference = reference_rows(reference_, batch);
   const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = divergences};
   HeadStatistics statistics =
       divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
@@ -114,19 +102,7 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
   const auto first_limit = statistics.divergences.begin() + std::ssize(needs_.divergences);
   result.limited.assign(first_limit, statistics.divergences.end());
   statistics.divergences.erase(first_limit, statistics.divergences.end());
-  if (measure && reference_rows) {
-    const at::NoGradGuard no_grad;
-    Rows frozen = policy;
-    frozen.hidden = policy.hidden.detach();
-    const HeadRequest distances{.labels = {},
-                                .entropy = true,
-                                .scores = {},
-                                .divergences = {divergence("kl").from_policy(), divergence("kl").from_reference(),
-                                                divergence("tv").from_policy(), divergence("chi2").from_policy()}};
-    const HeadStatistics measured = head_statistics(frozen, reference, distances);
-    result.measured = measured.divergences;
-    result.measured.push_back(measured.entropy);
-  }
+  if (measure && compared) result.measured = exact_distances(policy, reference);
 
   const auto sides = [&](const Tensor& values) {
     const Tensor rows = padded(values, batch.counts);  // [2B,T]
@@ -203,7 +179,7 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
   for (const auto& [name, part] : loss.parts) {
     if (name != "logits" && !name.starts_with("policy_")) figures[name] = total(part);  // those are logged already
   }
-  for (size_t i = 0; i < scored.measured.size(); ++i) figures[measured_names[i]] = total(scored.measured[i]);
+  for (size_t i = 0; i < scored.measured.size(); ++i) figures[distance_names()[i]] = total(scored.measured[i]);
   add_limit_figures(limits_, scored.limited, 2 * static_cast<double>(batch.size()), figures);
   return figures;
 }
@@ -241,20 +217,15 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
       row["token_logps/chosen"] = {at_row(chosen, i), chosen_tokens};
       row["token_logps/rejected"] = {at_row(rejected, i), rejected_tokens};
       for (const size_t side : {i, i + pairs.size()}) {
-        for (size_t m = 0; m < measured.size(); ++m) {
-          const Mean mean = total(measured[m][side]);
-          add(row, {{measured_names[m], mean}, {std::string(measured_names[m]) + "/sequence", {mean.sum, 1}}});
-        }
+        std::vector<Tensor> of_response;
+        for (const auto& by_response : measured) of_response.push_back(by_response[side]);
+        add_distances(of_response, row);
       }
       rows.push_back(std::move(row));
     }
     progress(static_cast<int64_t>(rows.size()), static_cast<int64_t>(all.size()));
   }
-  if (!rows.empty() && !limits_.empty()) {
-    std::vector<double> values;
-    for (const Limit& limit : limits_.list()) values.push_back(limited.at("limit/" + limit.name).value());
-    limits_.observe_held_out(values);
-  }
+  if (!rows.empty()) limits_.observe_held_out(limited);
   return rows;
 }
 

@@ -10,15 +10,10 @@
 #include "kullback/train/limit.h"
 #include "kullback/train/loop.h"
 #include "kullback/train/recipe.h"
+#include "kullback/train/reference.h"
 #include "kullback/train/response_batch.h"
 
 namespace kullback {
-
-/// The frozen model that the policy is compared with: another transformer, or the policy's own with its adapters off.
-struct Reference {
-  const Transformer* model = nullptr;
-  AdapterUse use = AdapterUse::off;
-};
 
 /// Training a policy on preference pairs by any preference recipe: gives the recipe what it needs and nothing more.
 /// The reference's log-probabilities of each pair are computed once, when the pair is first met, and kept.

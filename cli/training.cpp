@@ -1,0 +1,63 @@
+#include "cli/training.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "kullback/base/error.h"
+#include "kullback/report/table.h"
+
+namespace kullback {
+
+const Options<ResumeOptions>& resume_options() {
+  static const auto options = Options<ResumeOptions>().option(
+      "resume", &ResumeOptions::resume, "go on with the interrupted run in this folder; takes no other option");
+  return options;
+}
+
+void training_options(Command& command, RunJob& job) {
+  command.options("Limits", limit_options(), &job.limits)
+      .options("Training", loop_options(), &job.loop)
+      .options("Optimiser", optimizer_options(), &job.optimizer);
+}
+
+std::vector<std::string> resumed_arguments(const std::string& command, const std::vector<std::string>& given,
+                                           bool* resumed) {
+  const auto folder = Command::peek(given, "resume");
+  *resumed = folder.has_value();
+  if (!folder) return given;
+  if (given.size() > 2)
+    fail("kullback {}: --resume takes no other option; the run goes on as {}/config.toml says", command, *folder);
+  const auto config = std::filesystem::path(*folder) / "config.toml";
+  if (!std::filesystem::exists(config)) fail("option --resume: {} holds no run (no config.toml)", *folder);
+  if (std::filesystem::exists(std::filesystem::path(*folder) / "report.html"))
+    fail("option --resume: the run in {} is complete", *folder);
+  return {"--config", config.string(), "--output", *folder};
+}
+
+void require_inputs(const std::string& command, const RunJob& job) {
+  for (const auto& [name, value] :
+       {std::pair{"model", job.run.model}, {"data", job.data.data}, {"output", job.run.output}}) {
+    if (value.empty()) fail("kullback {}: --{} is missing", command, name);
+  }
+}
+
+int finish_run(const std::string& command, const RunJob& job, const RunResult& result) {
+  if (result.loop.interrupted) {
+    fmt::print(stderr, "stopped after step {}; to go on: kullback {} --resume {}\n", result.loop.steps, command,
+               job.run.output);
+    return exit_interrupted;
+  }
+  Table table{
+      .title = "", .columns = {text_column("held out"), number_column("before"), number_column("after")}, .rows = {}};
+  for (const auto& [name, after] : result.loop.after) {
+    const auto before = result.loop.before.find(name);
+    table.rows.push_back({Cell(name), before == result.loop.before.end() ? Cell() : Cell(before->second), Cell(after)});
+  }
+  if (!table.rows.empty()) fmt::print("{}", table_terminal(table, terminal_style(stdout)));
+  fmt::print("steps    {} in {}\n{:<8} {}\nreport   {}\n", result.loop.steps, duration_text(result.loop.seconds),
+             job.run.train == RunOptions::Train::lora ? "adapter" : "model", result.trained, result.report);
+  return exit_success;
+}
+
+}  // namespace kullback
