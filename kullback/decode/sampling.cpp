@@ -5,27 +5,46 @@
 
 namespace kullback {
 
-const Options<Sampling>& sampling_options() {
+namespace {
+
+void add_filters(Options<Sampling>& options) {
   using S = Sampling;
-  static const auto options =
-      Options<S>()
-          .option("temperature", &S::temperature, non_negative,
-                  "logits are divided by it; 0: always the likeliest token")
-          .option("top-k", &S::top_k, at_least(0), "draw among the k likeliest tokens only; 0: all")
-          .option("top-p", &S::top_p, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true},
-                  "draw among the likeliest tokens that make up this probability")
-          .option("min-p", &S::min_p, fraction, "draw among tokens of at least this share of the largest probability")
-          .option("typical", &S::typical, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true},
-                  "draw among tokens whose surprise is nearest to the entropy and that make up this probability")
-          .option("epsilon", &S::epsilon, from_to_below(0, 1), "drop tokens of a smaller probability; usual: 3e-4")
-          .option("eta", &S::eta, from_to_below(0, 1), "the same, less strict where the entropy is high")
-          .option("min-keep", &S::min_keep, at_least(1), "every filter but top-k leaves at least so many tokens")
-          .option("repetition-penalty", &S::repetition_penalty, positive,
-                  "positive logits of tokens that have occurred are divided by it, negative ones multiplied")
-          .option("frequency-penalty", &S::frequency_penalty, NumberRange{},
-                  "taken from a token's logit for each time it has occurred")
-          .option("presence-penalty", &S::presence_penalty, NumberRange{},
-                  "taken from the logit of a token that has occurred");
+  options.option("top-k", &S::top_k, at_least(0), "draw among the k likeliest tokens only; 0: all")
+      .option("top-p", &S::top_p, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true},
+              "draw among the likeliest tokens that make up this probability")
+      .option("min-p", &S::min_p, fraction, "draw among tokens of at least this share of the largest probability")
+      .option("typical", &S::typical, NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true},
+              "draw among tokens whose surprise is nearest to the entropy and that make up this probability")
+      .option("epsilon", &S::epsilon, from_to_below(0, 1), "drop tokens of a smaller probability; usual: 3e-4")
+      .option("eta", &S::eta, from_to_below(0, 1), "the same, less strict where the entropy is high")
+      .option("min-keep", &S::min_keep, at_least(1), "every filter but top-k leaves at least so many tokens")
+      .option("repetition-penalty", &S::repetition_penalty, positive,
+              "positive logits of tokens that have occurred are divided by it, negative ones multiplied")
+      .option("frequency-penalty", &S::frequency_penalty, NumberRange{},
+              "taken from a token's logit for each time it has occurred")
+      .option("presence-penalty", &S::presence_penalty, NumberRange{},
+              "taken from the logit of a token that has occurred");
+}
+
+}  // namespace
+
+const Options<Sampling>& filter_options() {
+  static const auto options = [] {
+    Options<Sampling> all;
+    add_filters(all);
+    return all;
+  }();
+  return options;
+}
+
+const Options<Sampling>& sampling_options() {
+  static const auto options = [] {
+    Options<Sampling> all;
+    all.option("temperature", &Sampling::temperature, non_negative,
+               "logits are divided by it; 0: always the likeliest token");
+    add_filters(all);
+    return all;
+  }();
   return options;
 }
 

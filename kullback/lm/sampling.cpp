@@ -72,6 +72,10 @@ void keep_only(LogitRow row, std::span<const size_t> order, size_t count) {
   for (size_t i = count; i < order.size(); ++i) row[order[i]] = -infinity;
 }
 
+bool penalises(const Sampling& sampling) {
+  return sampling.repetition_penalty != 1 || sampling.frequency_penalty != 0 || sampling.presence_penalty != 0;
+}
+
 }  // namespace
 
 void validate(const Sampling& sampling) {
@@ -96,7 +100,7 @@ void validate(const Sampling& sampling) {
 }
 
 void penalise(LogitRow row, std::span<const int32_t> history, const Sampling& sampling) {
-  if (sampling.repetition_penalty == 1 && sampling.frequency_penalty == 0 && sampling.presence_penalty == 0) return;
+  if (!penalises(sampling)) return;
   std::map<int32_t, double> counts;
   for (const int32_t id : history) {
     if (id >= 0 && static_cast<size_t>(id) < row.size()) ++counts[id];
@@ -229,7 +233,7 @@ int32_t gumbel_draw(std::span<const double> row, std::span<const double> uniform
 
 NextTokenLaw next_token_law(std::span<const float> logits, const Sampling& sampling, std::span<const int32_t> history) {
   std::vector<double> row(logits.begin(), logits.end());
-  largest_logit(row);
+  largest_logit(row);  // says what is wrong with a row that has none
   filter(row, history, sampling);
   const std::vector<double> probabilities = softmax(row);
   NextTokenLaw law;
