@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <iterator>
@@ -76,7 +77,7 @@ Command describe(GenerateOptions& o) {
 /// a text that ends the answer.
 class Printer {
  public:
-  Printer(const Tokenizer& tokenizer, const std::vector<std::string>& stops) : tokenizer_(tokenizer) {
+  Printer(const Tokenizer& tokenizer, const std::vector<std::string>& stops) : tokenizer_(tokenizer), stops_(stops) {
     for (const std::string& stop : stops) held_ = std::max(held_, stop.empty() ? 0 : stop.size() - 1);
   }
   void add(int32_t id) {
@@ -84,6 +85,7 @@ class Printer {
     const std::string text = tokenizer_.decode(ids_, /*skip_special=*/true);
     if (text.ends_with("\xef\xbf\xbd") || text.size() < held_) return;
     size_t end = text.size() - held_;
+    for (const std::string& stop : stops_) end = std::min(end, text.find(stop));
     while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
     print(text, end);
   }
@@ -101,6 +103,7 @@ class Printer {
     printed_ = end;
   }
   const Tokenizer& tokenizer_;
+  const std::vector<std::string>& stops_;
   std::vector<int32_t> ids_;
   size_t printed_ = 0, held_ = 0;
 };

@@ -26,7 +26,8 @@ void read_folder_types(const std::filesystem::path& folder, std::vector<StoredTy
     if (name.starts_with("model") && name.ends_with(".safetensors")) files.insert(entry.path());
   }
   for (const std::filesystem::path& path : files) {
-    for (const TensorBytes& tensor : SafetensorsFile::open(path).tensors()) {
+    const SafetensorsFile file = SafetensorsFile::open(path);
+    for (const TensorBytes& tensor : file.tensors()) {
       int64_t numbers = 1;
       for (const int64_t length : tensor.shape) numbers *= length;
       add(types, std::string(dtype_name(tensor.dtype)), numbers, tensor.bytes.size());

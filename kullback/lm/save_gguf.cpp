@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -36,7 +38,11 @@ class Writing {
 
   void run(const std::filesystem::path& file) {
     add_settings();
-    if (model_.tokenizer) add_tokenizer(writer_, model_);
+    if (model_.tokenizer) {
+      add_tokenizer(writer_, model_);
+    } else {
+      add_token_ids();
+    }
     add_tensors();
     std::vector<std::byte> bytes;
     writer_.write(file, [&](const GgufTensor& tensor) {
@@ -70,6 +76,15 @@ class Writing {
            config_.norm_epsilon);
     if (!config_.learned_positions) add_rope();
     add_family_settings();
+  }
+
+  // What the configuration knows of tokens that no tokenizer names.
+  void add_token_ids() {
+    const std::pair<const char*, int64_t> ids[] = {
+        {"bos_token_id", config_.bos}, {"eos_token_id", config_.eos}, {"padding_token_id", config_.pad}};
+    for (const auto& [key, id] : ids) {
+      if (id >= 0) writer_.add(std::string("tokenizer.ggml.") + key, static_cast<uint32_t>(id));
+    }
   }
 
   void add_rope() {
