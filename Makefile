@@ -3,7 +3,7 @@
 #   make JOBS=8                  runs so many compilers at once (default: one a core)
 
 .DEFAULT_GOAL := build
-.PHONY: help deps configure build everything test demo bench docs format lint install asan fuzz clean
+.PHONY: help deps configure build everything test demo bench docs format lint install asan valgrind fuzz clean
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -38,8 +38,9 @@ demo: deps  ## from nothing to an aligned model and its report
 	build/kullback align --method dpo --model $(MODEL) --data data/direct-answers/train.jsonl \
 	  --eval-data data/direct-answers/heldout.jsonl --max-steps 48 --output runs/demo
 
-bench: everything  ## run the benches
-	@for bench in build/bench/*; do [ ! -x "$$bench" ] || "$$bench" || exit 1; done
+bench: everything  ## run the benches, and write the head's table into docs/
+	build/bench/head --table docs/head-measured.md
+	@for bench in $(filter-out build/bench/head,$(wildcard build/bench/*)); do [ ! -x "$$bench" ] || "$$bench" || exit 1; done
 
 docs: build  ## build the documentation into site/
 	@tools/build_docs.sh
@@ -59,6 +60,10 @@ asan:  ## run fast tests under the address and undefined-behaviour sanitizers
 	@$(CONFIGURE) asan >/dev/null
 	@cmake --build --preset asan -j $(JOBS) --target $(SANITIZED:%=%_test)
 	@for room in $(SANITIZED); do build-asan/$${room}_test --gtest_brief=1 --gtest_filter='-*Slow*' || exit 1; done
+
+valgrind: configure  ## run the tests of the vector code under Valgrind
+	@cmake --build --preset release -j $(JOBS) --target divergence_test
+	@tools/valgrind.sh build/divergence_test
 
 fuzz:  ## run each fuzzer for SECONDS (20)
 	@tools/fuzz.sh $(SECONDS)

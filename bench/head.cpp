@@ -2,8 +2,9 @@
 // backward, time and peak extra memory, in one process.
 //
 //   build/bench/head                      all shapes, statistics and ways, by Google Benchmark
-//   build/bench/head --summary            one JSON line of ratios for the first shape; --shapes all for every shape
+//   build/bench/head --summary            one JSON line of ratios for the first shape
 //   build/bench/head --table FILE         the same for every shape and the row kernels, as a page of the documentation
+//     --shapes 512x576x49152,... or all   for these shapes;  --rounds 3: medians of so many
 //   build/bench/head --rows               the row kernels alone, as parts of the bandwidth of a copy
 
 #include <algorithm>
@@ -406,8 +407,18 @@ std::string processor() {
   return "unknown processor";
 }
 
+/// Those of these names, separated by commas, or all.
+std::vector<Shape> shapes_named(const std::string& names) {
+  std::vector<Shape> shapes;
+  for (const Shape& shape : kShapes) {
+    const std::string listed = fmt::format(",{},", names), name = fmt::format(",{},", shape.name());
+    if (names == "all" || listed.find(name) != std::string::npos) shapes.push_back(shape);
+  }
+  return shapes;
+}
+
 /// The page of the documentation.
-void write_table(const std::string& path, int rounds) {
+void write_table(const std::string& path, const std::vector<Shape>& shapes, int rounds) {
   std::string page =
       "# The head, measured\n\n"
       "Written by `make bench` (`build/bench/head --table FILE`); [The streaming head](head.md) says what is compared. "
@@ -420,7 +431,7 @@ void write_table(const std::string& path, int rounds) {
       "the peak beyond inputs and gradients, in MiB, ours at the default limit of 128.\n\n";
   page += fmt::format("Machine: {}, {} threads, vector code for {}. Medians of {} rounds.\n", processor(),
                       at::get_num_threads(), kullback::detail::kernel_target(), rounds);
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : shapes) {
     const Json summary = summary_of(shape, rounds);
     page += fmt::format(
         "\n## {} tokens, width {}, vocabulary {}\n\nThe products are fastest in blocks of {} tokens.\n\n"
@@ -458,12 +469,11 @@ int main(int count, char** words) {
   };
   const int rounds = std::max(1, std::atoi(after("--rounds", "3").c_str()));
   if (has("--rows")) std::cout << rows_alone().dump() << "\n";
-  if (has("--table")) write_table(after("--table", "head.md"), rounds);
+  if (has("--table")) write_table(after("--table", "head.md"), shapes_named(after("--shapes", "all")), rounds);
   if (has("--summary")) {
     Json out;
-    for (const Shape& shape : kShapes) {
-      if (out.empty() || after("--shapes", "") == "all") out[shape.name()] = summary_of(shape, rounds);
-    }
+    for (const Shape& shape : shapes_named(after("--shapes", kShapes[0].name().c_str())))
+      out[shape.name()] = summary_of(shape, rounds);
     std::cout << out.dump() << "\n";
   }
   if (has("--rows") || has("--table") || has("--summary")) return 0;

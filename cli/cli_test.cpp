@@ -106,7 +106,7 @@ TEST_F(Program, RefusesModelsThatAreNone) {
   expect_align_refused(fmt::format("--model {} --data {}", truncated.string(), pairs()), HasSubstr("truncated.gguf"));
 
   Model broken = tiny_model();
-  broken.transformer.layers[1].mlp_norm[3] = std::nan("");
+  broken.transformer.layers[1].mlp_norm.weight[3] = std::nan("");
   save_model(broken, folder / "nan");
   expect_align_refused(fmt::format("--model {} --data {}", (folder / "nan").string(), pairs()),
                        AllOf(HasSubstr("model.layers.1.post_attention_layernorm.weight"), HasSubstr("NaN")));

@@ -55,15 +55,18 @@ double plain_divergence(const RowDivergence& d, const Row<T>& row, const RowStat
                                                : plain(reference, policy, {}, slopes);
 }
 
-/// A term's value with the rows taken to float64 first.
+/// Whether a term's ratios are taken to a power beyond (0, 1), which takes the rounding of float32 logits with them.
+bool magnifies(const Term& term) { return term.kind == Term::Kind::alpha && !(term.first > 0 && term.first < 1); }
+
+/// A term's sums with the rows taken to float64 first.
 template <class T>
-double value_in_float64(const Term& term, const Row<T>& row) {
+TermSums sums_in_float64(const Term& term, const Row<T>& row) {
   std::vector<double> policy(row.policy, row.policy + row.width), reference(row.reference, row.reference + row.width);
   const auto law = [&](std::vector<double>& logits) {
     return law_kernels<double>().summarise(logits.data(), row.width, {}, false, nullptr).normaliser;
   };
   const RowPair<double> rows{policy.data(), reference.data(), law(policy), law(reference)};
-  return term_value(term, term_kernels<double>().sums(term, rows, 0, row.width));
+  return term_kernels<double>().sums(term, rows, 0, row.width);
 }
 
 template <class T>
@@ -71,12 +74,9 @@ void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& reque
   const RowDivergence& d = request.divergences[which];
   auto& state = states.divergences[which];
   if (const auto& term = d.divergence.definition().term(d.direction)) {
-    const TermSums sums = term_kernels<T>().sums(*term, pair_of(row, states), 0, row.width);
+    const TermSums sums = magnifies(*term) ? sums_in_float64(*term, row)
+                                           : term_kernels<T>().sums(*term, pair_of(row, states), 0, row.width);
     state.value[row.token] = term_value(*term, sums);
-    // Where ratios are this large, rounding of the logits' differences in float32 would show.
-    if (term->kind == Term::Kind::alpha && state.value[row.token] > 1e4) {
-      state.value[row.token] = value_in_float64(*term, row);
-    }
     state.basis[row.token] = sums.basis * term->scale;
   } else if (std::isnan(states.policy[row.token].sum) || std::isnan(states.reference[row.token].sum)) {
     state.value[row.token] = std::numeric_limits<double>::quiet_NaN();
@@ -217,9 +217,8 @@ Sharing choose_sharing(const HeadRequest& request, const Upstream& upstream, boo
   const auto& term = d.divergence.definition().term(d.direction);
   if (!term) return Sharing::none;
   if (term->kind == Term::Kind::kl) return Sharing::deferred;
-  // Large ratios are summed once more in float64, which needs the rows.
-  const bool bounded = term->kind != Term::Kind::alpha || (term->first > 0 && term->first < 1);
-  return bounded && !softcap && !upstream.entropy && !upstream.expected ? Sharing::kept : Sharing::none;
+  const bool kept = !magnifies(*term) && !softcap && !upstream.entropy && !upstream.expected;
+  return kept ? Sharing::kept : Sharing::none;
 }
 
 template <class T>

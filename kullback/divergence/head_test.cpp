@@ -8,11 +8,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "kullback/base/error.h"
-#include "kullback/divergence/between_vectors.h"
-#include "kullback/divergence/row_kernels.h"
+#include "kullback/divergence/rows_test.h"
 
-namespace kullback {
+namespace kullback::test {
 namespace {
 
 using at::Tensor;
@@ -54,10 +52,6 @@ const std::vector<std::string>& all_names() {
   return names;
 }
 
-Tensor normal(at::IntArrayRef shape, at::ScalarType type, int64_t seed = 1) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble)).to(type);
-}
-
 /// sum over all statistics of fixed random weights times them.
 HeadStatistics random_weights(const HeadStatistics& s, int64_t seed) {
   HeadStatistics w = s;
@@ -86,10 +80,6 @@ Tensor weighted(const HeadStatistics& s, const HeadStatistics& w) {
   add(s.top_logps, w.top_logps);
   for (size_t i = 0; i < s.divergences.size(); ++i) add(s.divergences[i], w.divergences[i]);
   return sum;
-}
-
-double largest_difference(const Tensor& a, const Tensor& b) {
-  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / b.to(at::kDouble).abs().clamp_min(1)).max().item<double>();
 }
 
 struct Case {
@@ -204,14 +194,6 @@ TEST_P(EachDivergence, AllPathsGiveTheSameGradient) {
   }
 }
 
-/// D(p||q) in float64 from the definition, through another path than the kernels where there is one.
-double oracle(const std::string& name, const Tensor& a, const Tensor& z) {
-  const Divergence d = divergence(name);
-  const Tensor x = a.to(at::kDouble).contiguous(), y = z.to(at::kDouble).contiguous();
-  return between_logits(d, {x.const_data_ptr<double>(), static_cast<size_t>(x.numel())},
-                        {y.const_data_ptr<double>(), static_cast<size_t>(y.numel())});
-}
-
 TEST_P(EachDivergence, Float32IsCloseToFloat64) {
   const Divergence d = divergence(GetParam());
   for (const int64_t v : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 1000}) {
@@ -224,8 +206,8 @@ TEST_P(EachDivergence, Float32IsCloseToFloat64) {
       request.divergences = {d.from_reference(), d.from_policy()};
       const HeadStatistics s = head_statistics(policy, reference, request);
       for (int64_t t = 0; t < 3; ++t) {
-        const double there = oracle(GetParam(), reference.hidden[t], policy.hidden[t]);
-        const double back = oracle(GetParam(), policy.hidden[t], reference.hidden[t]);
+        const double there = between_rows(d, reference.hidden[t], policy.hidden[t]);
+        const double back = between_rows(d, policy.hidden[t], reference.hidden[t]);
         const double ours[2] = {s.divergences[0][t].item<double>(), s.divergences[1][t].item<double>()};
         for (const auto& [got, right] : {std::pair{ours[0], there}, std::pair{ours[1], back}}) {
           if (right > 3e37) {
@@ -257,8 +239,8 @@ TEST_P(EachDivergence, MinusInfinityIsExact) {
       request.divergences = {d.from_reference(), d.from_policy()};
       const HeadStatistics s = head_statistics(policy, reference, request);
       for (int64_t t = 0; t < 4; ++t) {
-        const double right[2] = {oracle(GetParam(), reference.hidden[t], policy.hidden[t].detach()),
-                                 oracle(GetParam(), policy.hidden[t].detach(), reference.hidden[t])};
+        const double right[2] = {between_rows(d, reference.hidden[t], policy.hidden[t]),
+                                 between_rows(d, policy.hidden[t], reference.hidden[t])};
         for (int way = 0; way < 2; ++way) {
           const double got = s.divergences[way][t].item<double>();
           if (std::isinf(right[way])) {
@@ -354,26 +336,6 @@ TEST(Head, Bfloat16RowsAreComputedInFloat32) {
   EXPECT_LT(largest_difference(c.policy.weight.grad(), exact.policy.weight.grad()), 1e-2);
 }
 
-TEST(Head, ExtremeRowsKeepTheirLogProbabilities) {
-  for (const int64_t v : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 1000, 49152}) {
-    for (const double spread : {1e-6, 1.0, 1e4}) {
-      Rows rows;
-      rows.hidden = normal({2, v}, at::kFloat, v) * spread;
-      HeadRequest request;
-      request.labels = at::tensor({v - 1, v / 2}, at::kLong);
-      request.logps = request.logsumexp = request.entropy = true;
-      request.top_k = std::min<int64_t>(v, 5);
-      const HeadStatistics s = head_statistics(rows, request);
-      const Tensor lq = at::log_softmax(rows.hidden.to(at::kDouble), 1);
-      EXPECT_LT(largest_difference(s.logps, lq.gather(1, request.labels.unsqueeze(1)).squeeze(1)), 1e-6)
-          << v << ", " << spread;
-      EXPECT_LT(largest_difference(s.logsumexp, rows.hidden.to(at::kDouble).logsumexp(1)), 1e-6);
-      EXPECT_LT(largest_difference(s.entropy, -(lq.exp() * lq).sum(1)), 3e-6);
-      EXPECT_LT(largest_difference(s.top_logps, std::get<0>(lq.topk(request.top_k, 1))), 1e-6);
-    }
-  }
-}
-
 TEST(Head, TiesGoToTheSmallerId) {
   Rows rows;
   rows.hidden = at::tensor({1.0, 3.0, 3.0, 2.0, 3.0}, at::kDouble).view({1, 5});
@@ -415,15 +377,6 @@ TEST(Head, NoTokensAreFine) {
   EXPECT_EQ(c.policy.weight.grad().abs().max().item<double>(), 0);
 }
 
-std::string message_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Head, BadInputIsNamed) {
   const auto message = [](auto spoil) {
     Case c = full_case(at::kFloat);
@@ -454,4 +407,4 @@ TEST(Head, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace kullback
+}  // namespace kullback::test

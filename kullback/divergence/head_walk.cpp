@@ -36,7 +36,7 @@ Blocking choose_blocking(const HeadInput& input, Leave leave, int64_t memory) {
   // and 1.1 of 256. So the policy's rows, which all products share, go in as large blocks as there is room for, up to where
   // no more is won; the reference's, which are needed once, in parts of 128.
   constexpr int64_t enough_tokens = 512, enough_reference_tokens = 128;
-  constexpr int64_t threads_plain_rows = 6;  // float64 rows that a divergence without vector code holds a thread
+  constexpr int64_t float64_rows = 6;  // that a divergence without vector code, or of large ratios, holds a thread
   const bool two = input.reference.has_value();
   const bool converting = converts(input.policy, input.type) || (two && converts(*input.reference, input.type));
   int64_t hidden_width = input.policy.hidden.size(1);
@@ -46,8 +46,9 @@ Blocking choose_blocking(const HeadInput& input, Leave leave, int64_t memory) {
   const int64_t tile_bytes = std::min<int64_t>(8 << 20, memory / 8);
   if (converting) reserved += 2 * tile_bytes;  // of the weight, and of its gradient
   for (const RowDivergence& d : input.request.divergences) {
-    if (!d.divergence.definition().term(d.direction))
-      reserved = std::max(reserved, at::get_num_threads() * threads_plain_rows * 8 * input.width);
+    const auto& term = d.divergence.definition().term(d.direction);
+    if (!term || term->kind == Term::Kind::alpha)
+      reserved = std::max(reserved, at::get_num_threads() * float64_rows * 8 * input.width);
   }
   const int64_t row_bytes =
       std::max<int64_t>(1, input.width * bytes_of(input.type) + (converting ? 2 * hidden_width * 4 : 0));

@@ -164,7 +164,7 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     const V w = kind == Kind::skew_reverse_kl ? Sub(one, parameters.first) : parameters.first;
     const V v = Sub(one, w);
     const V part = Mul(IfThenElse(r.reference_larger, v, w), difference);  // m / max(p, q) - 1
-    const V log_mixture = hn::Log1p(d, part);                              // ln m - ln max(p, q)
+    const V log_mixture = Log1pBelowZero(d, part);                         // ln m - ln max(p, q)
     q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
     const V p = Mul(r.larger, IfThenElse(r.reference_larger, one, ratio));
     const V of_p = Sub(hn::Min(t.log_ratio, hn::Zero(d)), log_mixture);                       // ln p - ln m

@@ -66,6 +66,27 @@ HWY_INLINE V ExpBelowZero(D d, V x) {
   return hn::IfThenElseZero(hn::Ge(x, Constant(d, single ? -87 : -708)), result);
 }
 
+/// ln(1 + x) for -1 < x <= 0, to the last bit or two, cheaper than Highway's own for any x.
+/// 1 + x = 2^n m, m in [sqrt(1/2), sqrt(2)), and ln m = 2 artanh((m - 1) / (m + 1)) by its series.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Log1pBelowZero(D d, V x) {
+  constexpr bool single = sizeof(hn::TFromD<D>) == 4;
+  constexpr int mantissa = single ? 23 : 52;
+  constexpr int terms = single ? 4 : 10;
+  const hn::RebindToSigned<D> whole;
+  const V one = Constant(d, 1);
+  const auto bits = hn::BitCast(whole, hn::Add(one, x));
+  const auto root = hn::BitCast(whole, Constant(d, 0.70710678118654752440));
+  const auto n = hn::ShiftRight<mantissa>(hn::Sub(bits, root));
+  const V m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<mantissa>(n)));
+  const V t = hn::IfThenElse(hn::RebindMask(d, hn::Eq(n, hn::Zero(whole))), x, hn::Sub(m, one));  // m - 1
+  const V s = hn::Div(t, hn::Add(t, Constant(d, 2)));
+  const V square = hn::Mul(s, s);
+  V sum = Constant(d, 2.0 / (2 * terms + 1));
+  for (int k = terms - 1; k >= 0; --k) sum = hn::MulAdd(sum, square, Constant(d, 2.0 / (2 * k + 1)));
+  return hn::MulAdd(hn::ConvertTo(d, n), Constant(d, 0.69314718055994530942), hn::Mul(s, sum));
+}
+
 /// float32 lanes are summed over so many tokens at most, then carried in float64.
 constexpr int64_t kChunk = 1024;
 

@@ -38,8 +38,9 @@ void KvCache::truncate(int64_t length) {
 KvCache KvCache::clone() const {
   KvCache copy = *this;
   for (std::vector<at::Tensor>* tensors : {&copy.keys_, &copy.values_}) {
-    for (at::Tensor& tensor : *tensors) {
-      if (tensor.defined()) tensor = tensor.clone();
+    for (size_t layer = 0; layer < tensors->size(); ++layer) {
+      at::Tensor& tensor = (*tensors)[layer];
+      if (tensor.defined()) tensor = tensor.narrow(0, 0, filled_[layer]).clone();
     }
   }
   return copy;

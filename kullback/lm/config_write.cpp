@@ -101,7 +101,10 @@ Json softcap(double cap) { return cap > 0 ? Json(cap) : Json(); }
 
 void write_gemma(const Config& config, Json& json) {
   if (config.model_type == "gemma") return;
-  json["query_pre_attn_scalar"] = config.query_scale;
+  // A whole number, as readers insist, unless it is none.
+  const auto whole = static_cast<int64_t>(config.query_scale);
+  json["query_pre_attn_scalar"] =
+      static_cast<double>(whole) == config.query_scale ? Json(whole) : Json(config.query_scale);
   json["final_logit_softcapping"] = softcap(config.head_softcap);
   json["attn_logit_softcapping"] = softcap(config.attention_softcap);
 }

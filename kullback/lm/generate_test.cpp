@@ -121,6 +121,60 @@ TEST(Generate, ASequenceDoesNotDependOnTheBatch) {
   EXPECT_NE(generate(model, prompts, options)[2].ids, together[2].ids);
 }
 
+// Few slots, a prompt several times, a common beginning: none of it changes a sequence.
+TEST(Generate, SlotsAndSharedBeginningsChangeNothing) {
+  const Transformer model = tiny_transformer(tiny_config());
+  const std::vector<int32_t> beginning = random_ids(37, 7, 5);
+  Prompts prompts;
+  for (const size_t length : {1, 4, 4, 9, 0, 4}) {
+    prompts.push_back(beginning);
+    const std::vector<int32_t> rest = random_ids(37, length, 70 + length);
+    prompts.back().insert(prompts.back().end(), rest.begin(), rest.end());
+  }
+  GenerationOptions options;
+  options.max_new_tokens = 15;
+  options.sampling.repetition_penalty = 1.2;
+  options.stop_ids = {3, 4, 5};
+  options.slots = 2;
+  options.logps = true;
+  options.top_logps = 3;
+  const std::vector<Generated> together = generate(model, prompts, options);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    options.streams = {i};
+    const Generated alone = generate(model, {prompts[i]}, options)[0];
+    EXPECT_EQ(alone.ids, together[i].ids);
+    EXPECT_EQ(alone.top_ids, together[i].top_ids);
+    ASSERT_EQ(alone.top_logps.size(), 3 * alone.ids.size());
+    for (size_t t = 0; t < alone.ids.size(); ++t) {
+      EXPECT_NEAR(alone.logps[t], together[i].logps[t], 1e-6);
+      EXPECT_GE(alone.top_logps[3 * t], alone.logps[t]);
+    }
+  }
+}
+
+TEST(Generate, StopsAtATextAndCutsIt) {
+  const Transformer model = tiny_transformer(tiny_config());
+  BpeSpec spec;
+  spec.name = "test";
+  for (int i = 0; i < 37; ++i)
+    spec.tokens.push_back(std::string(1, static_cast<char>(i < 26 ? 'a' + i : 'A' + i - 26)));
+  spec.types.assign(37, 1);
+  spec.pre_tokenizer = "smollm";
+  const Tokenizer tokenizer(spec);
+  const std::vector<int32_t> prompt = random_ids(37, 4, 9);
+  GenerationOptions options;
+  options.max_new_tokens = 12;
+  options.tokenizer = &tokenizer;
+  const Generated free = generate(model, {prompt}, options)[0];
+  ASSERT_EQ(free.text.size(), 12u);
+  options.stop_texts = {free.text.substr(6, 2)};
+  const Generated stopped = generate(model, {prompt}, options)[0];
+  const size_t place = free.text.find(options.stop_texts[0]);
+  EXPECT_TRUE(stopped.stopped);
+  EXPECT_EQ(stopped.text, free.text.substr(0, place));
+  EXPECT_EQ(stopped.ids.size(), place + 2);
+}
+
 TEST(Generate, StopsWhereItIsTold) {
   const Transformer model = tiny_transformer(tiny_config());
   const std::vector<int32_t> prompt = random_ids(37, 4, 9);

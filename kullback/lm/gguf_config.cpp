@@ -2,6 +2,7 @@
 #include "kullback/lm/gguf_config.h"
 
 #include <cmath>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,7 +28,11 @@ struct Settings {
   bool has(const char* name) const { return file.metadata().contains(key(name)); }
   int64_t integer(const char* name) const { return file.metadata().integer(key(name)); }
   int64_t integer(const char* name, int64_t fallback) const { return file.metadata().integer(key(name), fallback); }
-  double number(const char* name, double fallback) const { return file.metadata().number(key(name), fallback); }
+  // The shortest decimal number that the file's float32 stands for: 1e-5, not 9.99999974e-6.
+  double number(const char* name, double fallback) const {
+    if (!has(name)) return fallback;
+    return std::stod(fmt::format("{}", static_cast<float>(file.metadata().number(key(name)))));
+  }
 };
 
 std::vector<float> read_vector(const GgufFile& file, const std::string& name, int64_t length) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <complex>
+#include <numbers>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -34,23 +35,42 @@ Vector apply(const Linear& linear, const Vector& x, AdapterUse use) {
   return y;
 }
 
-Vector normed(const Vector& x, const at::Tensor& weight, double epsilon) {
-  double squares = 0;
-  for (const double value : x) squares += value * value;
+Vector normed(const Vector& x, const Norm& norm, const Config& config) {
+  if (!norm.weight.defined()) return x;
+  const auto size = static_cast<double>(x.size());
+  double mean = 0, squares = 0;
+  if (config.norm == NormKind::layer) {
+    for (const double value : x) mean += value / size;
+  }
+  for (const double value : x) squares += (value - mean) * (value - mean);
   Vector y(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
-    y[i] = x[i] / std::sqrt(squares / static_cast<double>(x.size()) + epsilon) * entry(weight, static_cast<int64_t>(i));
+    const auto at = static_cast<int64_t>(i);
+    const double weight = entry(norm.weight, at) + (config.norm == NormKind::zero_centred_rms ? 1 : 0);
+    y[i] = (x[i] - mean) / std::sqrt(squares / size + config.norm_epsilon) * weight;
+    if (norm.bias.defined()) y[i] += entry(norm.bias, at);
   }
   return y;
 }
 
-void turn(Vector& heads, int64_t head_size, double theta, size_t position) {
-  const auto size = static_cast<size_t>(head_size);
-  for (size_t start = 0; start < heads.size(); start += size) {
+Vector normed_heads(const Vector& x, const Norm& norm, const Config& config) {
+  if (config.query_key_norm == QueryKeyNorm::whole) return normed(x, norm, config);
+  Vector y;
+  for (size_t start = 0; start < x.size(); start += static_cast<size_t>(config.head_size)) {
+    const auto head = x.begin() + static_cast<std::ptrdiff_t>(start);
+    const Vector one = normed(Vector(head, head + config.head_size), norm, config);
+    y.insert(y.end(), one.begin(), one.end());
+  }
+  return y;
+}
+
+void turn(Vector& heads, const Rope& rope, int64_t head_size, size_t position) {
+  const auto size = static_cast<size_t>(rope.size == 0 ? head_size : rope.size);
+  for (size_t start = 0; start < heads.size(); start += static_cast<size_t>(head_size)) {
     for (size_t j = 0; j < size / 2; ++j) {
       double &real = heads[start + j], &imaginary = heads[start + j + size / 2];
-      const double angle =
-          static_cast<double>(position) * std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(size));
+      const double angle = static_cast<double>(position) *
+                           std::pow(rope.theta, -2.0 * static_cast<double>(j) / static_cast<double>(size));
       const std::complex<double> turned = std::complex(real, imaginary) * std::polar(1.0, angle);
       real = turned.real();
       imaginary = turned.imag();
@@ -58,25 +78,52 @@ void turn(Vector& heads, int64_t head_size, double theta, size_t position) {
   }
 }
 
+double capped(double x, double cap) { return cap > 0 ? cap * std::tanh(x / cap) : x; }
+
+double activated(double x, Activation activation) {
+  switch (activation) {
+    case Activation::silu: return x / (1 + std::exp(-x));
+    case Activation::gelu: return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::relu: return std::max(x, 0.0);
+  }
+  return x;
+}
+
 Vector attend(const Vector& query, const std::vector<Vector>& keys, const std::vector<Vector>& values,
-              const Config& config) {
+              const Config& config, bool slides) {
   const auto size = static_cast<size_t>(config.head_size),
              group = static_cast<size_t>(config.heads / config.key_value_heads);
+  const double scale = config.query_scale > 0 ? config.query_scale : static_cast<double>(size);
+  const size_t window = slides ? static_cast<size_t>(config.window) : keys.size(),
+               first = keys.size() > window ? keys.size() - window : 0;
   Vector mixed(query.size());
   for (size_t head = 0; head < static_cast<size_t>(config.heads); ++head) {
     const size_t shared = head / group * size;
     Vector weight(keys.size());
     double total = 0;
-    for (size_t s = 0; s < keys.size(); ++s) {
+    for (size_t s = first; s < keys.size(); ++s) {
       double dot = 0;
       for (size_t j = 0; j < size; ++j) dot += query[head * size + j] * keys[s][shared + j];
-      total += weight[s] = std::exp(dot / std::sqrt(static_cast<double>(size)));
+      total += weight[s] = std::exp(capped(dot / std::sqrt(scale), config.attention_softcap));
     }
-    for (size_t s = 0; s < keys.size(); ++s) {
+    for (size_t s = first; s < keys.size(); ++s) {
       for (size_t j = 0; j < size; ++j) mixed[head * size + j] += weight[s] / total * values[s][shared + j];
     }
   }
   return mixed;
+}
+
+Vector feed_forward(const Layer& layer, const Vector& x, const Config& config, AdapterUse use) {
+  Vector up = apply(layer.up, x, use);
+  if (!config.gated) {
+    for (double& value : up) value = activated(value, config.activation);
+    return apply(layer.down, up, use);
+  }
+  const Vector gate = apply(layer.gate, x, use);
+  for (size_t i = 0; i < up.size(); ++i) up[i] *= activated(gate[i], config.activation);
+  return apply(layer.down, up, use);
 }
 
 void add(Vector& x, const Vector& y) {
@@ -102,11 +149,17 @@ Config tiny_config() {
 
 Transformer tiny_transformer(const Config& config, uint64_t seed) {
   Transformer model = random_transformer(config, seed, 0.3, at::kDouble);
-  for (NamedTensor& named : model.parameters()) {
-    if (!named.name.ends_with("norm.weight")) continue;
-    RandomStream random(seed, "norm", static_cast<uint64_t>(named.name.size()));
-    for (int64_t i = 0; i < named.tensor.numel(); ++i) named.tensor[i] = 0.5 + random.uniform();
+  uint64_t index = 0;
+  const auto stir = [&](Norm& norm) {
+    RandomStream random(seed, "norm", index++);
+    for (const at::Tensor& tensor : {norm.weight, norm.bias}) {
+      for (int64_t i = 0; tensor.defined() && i < tensor.numel(); ++i) tensor[i].add_(random.uniform() - 0.5);
+    }
+  };
+  for (Layer& layer : model.layers) {
+    for (Norm Layer::*norm : layer_norms()) stir(layer.*norm);
   }
+  stir(model.final_norm);
   return model;
 }
 
@@ -132,34 +185,41 @@ std::vector<std::vector<double>> naive_logits(const Transformer& model, const st
   const Config& config = model.config;
   const auto width = static_cast<size_t>(config.hidden_size);
   std::vector<Vector> states;
-  for (const int32_t id : ids) {
+  for (size_t t = 0; t < ids.size(); ++t) {
     Vector state(width);
-    for (size_t i = 0; i < width; ++i)
-      state[i] = entry(model.embedding, id * config.hidden_size + static_cast<int64_t>(i));
+    for (size_t i = 0; i < width; ++i) {
+      const auto at = static_cast<int64_t>(i);
+      state[i] = entry(model.embedding, ids[t] * config.hidden_size + at);
+      if (config.scaled_embedding) state[i] *= std::sqrt(static_cast<double>(width));
+      if (config.learned_positions)
+        state[i] += entry(model.positions, static_cast<int64_t>(t) * config.hidden_size + at);
+    }
     states.push_back(state);
   }
-  for (const Layer& layer : model.layers) {
+  for (int64_t index = 0; index < config.layers; ++index) {
+    const Layer& layer = model.layers[static_cast<size_t>(index)];
+    const Rope& rope = config.slides(index) && config.local_rope ? *config.local_rope : config.rope;
     std::vector<Vector> keys, values;
     for (size_t t = 0; t < ids.size(); ++t) {
-      const Vector x = normed(states[t], layer.attention_norm.weight, config.norm_epsilon);
-      keys.push_back(apply(layer.key, x, use));
+      const Vector before = states[t], x = normed(before, layer.attention_norm, config);
+      keys.push_back(normed_heads(apply(layer.key, x, use), layer.key_norm, config));
       values.push_back(apply(layer.value, x, use));
-      turn(keys.back(), config.head_size, config.rope.theta, t);
-      Vector query = apply(layer.query, x, use);
-      turn(query, config.head_size, config.rope.theta, t);
-      add(states[t], apply(layer.output, attend(query, keys, values, config), use));
-    }
-    for (Vector& state : states) {
-      const Vector x = normed(state, layer.mlp_norm.weight, config.norm_epsilon);
-      Vector gate = apply(layer.gate, x, use);
-      const Vector up = apply(layer.up, x, use);
-      for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
-      add(state, apply(layer.down, gate, use));
+      Vector query = normed_heads(apply(layer.query, x, use), layer.query_norm, config);
+      if (config.rotates(index)) {
+        turn(keys.back(), rope, config.head_size, t);
+        turn(query, rope, config.head_size, t);
+      }
+      const Vector mixed = apply(layer.output, attend(query, keys, values, config, config.slides(index)), use);
+      add(states[t], normed(mixed, layer.attention_post_norm, config));
+      const Vector read = normed(config.parallel_residual ? before : states[t], layer.mlp_norm, config);
+      add(states[t], normed(feed_forward(layer, read, config, use), layer.mlp_post_norm, config));
     }
   }
   std::vector<std::vector<double>> logits;
-  for (const Vector& state : states)
-    logits.push_back(times(model.head, normed(state, model.final_norm.weight, config.norm_epsilon)));
+  for (const Vector& state : states) {
+    logits.push_back(times(model.head, normed(state, model.final_norm, config)));
+    for (double& logit : logits.back()) logit = capped(logit, config.head_softcap);
+  }
   return logits;
 }
 

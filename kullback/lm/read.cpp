@@ -26,11 +26,11 @@ at::ScalarType scalar_type(const std::string& source, const TensorBytes& tensor)
   }
 }
 
+}  // namespace
+
 Transformer shapes_alone(const Config& config) {
   return empty_transformer(config, at::TensorOptions(at::kFloat).device(at::kMeta));
 }
-
-}  // namespace
 
 Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source) {
   for (const StoredTensor& stored : stored_tensors(shapes_alone(config), layout)) {

@@ -14,11 +14,11 @@
 namespace kullback {
 
 /// A model from a GGUF file of a family in model_families(). Errors as for load_model.
-Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype);
+Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype, bool with_weights = true);
 
 /// A model from a Hugging Face folder: config.json, model.safetensors or its shards with their index, and what else is
 /// there of generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja.
-Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype);
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights = true);
 
 /// The tokenizer of a Hugging Face folder (tokenizer.json, with the names of special tokens from
 /// tokenizer_config.json), or nothing when there is none. Byte-level BPE. Throws an Error naming the file and the part
@@ -37,6 +37,9 @@ struct WeightSource {
 /// be finite. Every shape is checked before anything is allocated, so that a file cannot ask for more memory than its
 /// own tensors account for.
 Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source);
+
+/// The model's tensors without numbers, on the meta device.
+Transformer shapes_alone(const Config& config);
 
 /// The names of all tensors that a file of such a model holds.
 std::set<std::string> stored_names(const Config& config, const Layout& layout);

@@ -196,7 +196,7 @@ std::string jinja_from_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights) {
   const std::filesystem::path config_path = folder / "config.json";
   if (!std::filesystem::exists(config_path))
     fail("{}: holds no config.json, so it is not a Hugging Face model", folder.string());
@@ -204,7 +204,7 @@ Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
   const Config config = config_from_json(json, config_path.string());
   Model model;
   model.name = folder.string();
-  model.transformer = transformer_from_folder(folder, config, dtype);
+  model.transformer = with_weights ? transformer_from_folder(folder, config, dtype) : shapes_alone(config);
   model.tokenizer = read_tokenizer(folder);
   if (model.tokenizer && model.tokenizer->vocabulary_size() > config.vocabulary_size) {
     fail("{}: the tokenizer has {} tokens and the embedding only {} rows", folder.string(),

@@ -6,6 +6,7 @@
 #include "kullback/base/error.h"
 #include "kullback/io/gguf.h"
 #include "kullback/lm/gguf_config.h"
+#include "kullback/lm/gguf_tokenizer.h"
 #include "kullback/lm/read.h"
 
 namespace kullback {
@@ -46,33 +47,6 @@ Transformer transformer_from_gguf(const GgufFile& file, at::ScalarType dtype) {
   return read_weights(config, layout, dtype, source);
 }
 
-std::optional<int32_t> optional_id(int64_t id) {
-  return id < 0 ? std::nullopt : std::optional(static_cast<int32_t>(id));
-}
-
-std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file, const Config& config) {
-  const GgufMetadata& metadata = file.metadata();
-  if (!metadata.contains("tokenizer.ggml.model")) return std::nullopt;
-  const std::string kind = metadata.string("tokenizer.ggml.model");
-  if (kind != "gpt2") fail("{}: tokenizer '{}' is not supported; gpt2 (byte-level BPE) is", file.name(), kind);
-  BpeSpec spec;
-  spec.name = file.name();
-  spec.tokens = metadata.strings("tokenizer.ggml.tokens");
-  spec.merges = metadata.strings("tokenizer.ggml.merges");
-  if (metadata.contains("tokenizer.ggml.token_type")) spec.types = metadata.integers("tokenizer.ggml.token_type");
-  spec.pre_tokenizer = metadata.string("tokenizer.ggml.pre", "gpt2");
-  spec.special = {optional_id(config.bos), optional_id(config.eos), optional_id(config.pad),
-                  optional_id(token_id(file, "unknown_token_id"))};
-  spec.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token", false);
-  spec.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token", false);
-  spec.add_prefix_space = metadata.boolean("tokenizer.ggml.add_space_prefix", false);
-  if (static_cast<int64_t>(spec.tokens.size()) > config.vocabulary_size) {
-    fail("{}: the tokenizer has {} tokens and the embedding only {} rows", file.name(), spec.tokens.size(),
-         config.vocabulary_size);
-  }
-  return Tokenizer(spec);
-}
-
 // The end of a turn stops an answer as the end of a text does.
 GenerationDefaults generation_from_gguf(const GgufFile& file, const Config& config) {
   GenerationDefaults defaults;
@@ -86,11 +60,11 @@ GenerationDefaults generation_from_gguf(const GgufFile& file, const Config& conf
 
 }  // namespace
 
-Model read_gguf(const std::filesystem::path& path, at::ScalarType dtype) {
+Model read_gguf(const std::filesystem::path& path, at::ScalarType dtype, bool with_weights) {
   const GgufFile file = GgufFile::open(path);
   Model model;
   model.name = path.string();
-  model.transformer = transformer_from_gguf(file, dtype);
+  model.transformer = with_weights ? transformer_from_gguf(file, dtype) : shapes_alone(config_from_gguf(file));
   model.tokenizer = tokenizer_from_gguf(file, model.config());
   model.generation = generation_from_gguf(file, model.config());
   set_chat_template(model, file.metadata().string("tokenizer.chat_template", ""));

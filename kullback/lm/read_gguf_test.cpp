@@ -190,8 +190,8 @@ TEST_F(ReadGguf, SaysWhatAFileDescribesInstead) {
                 c.tensors["blk.0.ffn_gate_exps.weight"] = at::ones({2, 2});
               }),
               HasSubstr("'blk.0.ffn_gate_exps.weight' is not part"));
-  EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.model"] = "llama"; }),
-              HasSubstr("tokenizer 'llama' is not supported"));
+  EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.model"] = "bert"; }),
+              HasSubstr("tokenizer 'bert' is not supported"));
   EXPECT_THAT(message([](Contents& c) { c.texts["tokenizer.ggml.pre"] = "nonsense"; }), HasSubstr("nonsense"));
   EXPECT_THAT(message([](Contents& c) { c.texts["llama.rope.scaling.type"] = "spiral"; }), HasSubstr("'spiral'"));
   EXPECT_THAT(message([](Contents& c) { c.counts["llama.rope.dimension_count"] = 6; }),

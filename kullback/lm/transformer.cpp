@@ -139,9 +139,9 @@ at::Tensor embedded(const Transformer& model, const Ragged& batch) {
   return x + at::embedding(model.positions, at::tensor(places, at::kLong));
 }
 
-at::Tensor clone_weight(const at::Tensor& tensor) { return tensor.defined() ? tensor.detach().clone() : tensor; }
-
-Norm clone_norm(const Norm& norm) { return {clone_weight(norm.weight), clone_weight(norm.bias)}; }
+at::Tensor clone_weight(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.defined() ? tensor.detach().to(type, /*non_blocking=*/false, /*copy=*/true) : tensor;
+}
 
 }  // namespace
 
@@ -218,20 +218,24 @@ void Transformer::set_trainable(bool on) {
   for (NamedTensor& named : parameters()) named.tensor.set_requires_grad(on);
 }
 
-Transformer Transformer::clone() const {
+Transformer Transformer::clone() const { return clone(dtype()); }
+
+Transformer Transformer::clone(at::ScalarType type) const {
+  const auto weight = [type](const at::Tensor& tensor) { return clone_weight(tensor, type); };
+  const auto norm = [&](const Norm& one) { return Norm{weight(one.weight), weight(one.bias)}; };
   Transformer copy = *this;
-  copy.embedding = clone_weight(embedding);
-  copy.positions = clone_weight(positions);
-  copy.final_norm = clone_norm(final_norm);
-  copy.head = config.tied_head ? copy.embedding : clone_weight(head);
+  copy.embedding = weight(embedding);
+  copy.positions = weight(positions);
+  copy.final_norm = norm(final_norm);
+  copy.head = config.tied_head ? copy.embedding : weight(head);
   for (Layer& layer : copy.layers) {
-    for (Norm Layer::*norm : layer_norms()) layer.*norm = clone_norm(layer.*norm);
+    for (Norm Layer::*member : layer_norms()) layer.*member = norm(layer.*member);
     for (const NamedLinear& named : layer_linears()) {
       Linear& linear = layer.*named.linear;
-      linear.weight = clone_weight(linear.weight);
-      linear.bias = clone_weight(linear.bias);
+      linear.weight = weight(linear.weight);
+      linear.bias = weight(linear.bias);
       if (linear.adapter)
-        linear.adapter = {clone_weight(linear.adapter->a), clone_weight(linear.adapter->b), linear.adapter->scale};
+        linear.adapter = {weight(linear.adapter->a), weight(linear.adapter->b), linear.adapter->scale};
     }
   }
   return copy;

@@ -67,6 +67,8 @@ struct Transformer {
 
   /// The same model with weights of its own; nothing requires a gradient. With an adapter: a copy of it too.
   Transformer clone() const;
+  /// The same in another type.
+  Transformer clone(at::ScalarType type) const;
   at::ScalarType dtype() const { return embedding.scalar_type(); }
   /// Numbers in the base model.
   int64_t parameter_count() const;

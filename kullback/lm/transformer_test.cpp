@@ -35,6 +35,47 @@ double largest_difference(const at::Tensor& ours, const std::vector<std::vector<
   return largest;
 }
 
+// The switches of other families than Llama, each on in one of these at least.
+std::vector<Config> families() {
+  Config gemma = tiny_config();  // Gemma 2 and 3 in one
+  gemma.model_type = "gemma3_text";
+  gemma.norm = NormKind::zero_centred_rms;
+  gemma.norm_after = gemma.scaled_embedding = true;
+  gemma.query_key_norm = QueryKeyNorm::each_head;
+  gemma.activation = Activation::gelu_tanh;
+  gemma.attention_softcap = 1.5;
+  gemma.head_softcap = 2.5;
+  gemma.query_scale = 7;
+  gemma.window = 3;
+  gemma.sliding = {true, false};
+  gemma.local_rope = Rope{.theta = 30};
+  Config olmo = tiny_config();
+  olmo.model_type = "olmo2";
+  olmo.norm_before = false;
+  olmo.norm_after = true;
+  olmo.query_key_norm = QueryKeyNorm::whole;
+  olmo.query_key_value_bias = true;
+  Config smollm3 = tiny_config();
+  smollm3.model_type = "smollm3";
+  smollm3.unrotated = {true, false};
+  smollm3.window = 4;
+  smollm3.sliding = {false, true};
+  Config gpt2 = tiny_config();
+  gpt2.model_type = "gpt2";
+  gpt2.norm = NormKind::layer;
+  gpt2.gated = false;
+  gpt2.activation = Activation::relu;
+  gpt2.learned_positions = gpt2.attention_bias = gpt2.mlp_bias = true;
+  Config neox = gpt2;
+  neox.model_type = "gpt_neox";
+  neox.key_value_heads = neox.heads;
+  neox.learned_positions = false;
+  neox.parallel_residual = true;
+  neox.activation = Activation::gelu;
+  neox.rope.size = 2;
+  return {gemma, olmo, smollm3, gpt2, neox};
+}
+
 std::vector<Config> variants() {
   std::vector<Config> all(4, tiny_config());
   all[1].tied_head = true;
@@ -44,6 +85,7 @@ std::vector<Config> variants() {
   all[3].heads = all[3].key_value_heads = 1;
   all[3].head_size = 2;
   all[3].layers = 1;
+  for (const Config& config : families()) all.push_back(config);
   return all;
 }
 

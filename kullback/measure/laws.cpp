@@ -212,6 +212,7 @@ std::vector<Measured> measure(const PairOfLaws& laws, const std::vector<std::str
     } else if (name != "all") {
       add(name);
     } else {
+      one(divergence("kl"), laws, as, smoothing);  // there is always one: what is wrong with the laws is said here
       for (const DivergenceInfo& info : known_divergences()) {
         if (of_outcomes || has_closed_form(info.name, laws)) add(info.name);
       }

@@ -63,71 +63,6 @@ void check_special_ids(const TokenizerParts& parts, std::int64_t size, std::stri
   }
 }
 
-std::vector<std::pair<std::string, std::string>> split_merges(const BpeSpec& spec) {
-  std::vector<std::pair<std::string, std::string>> merges;
-  merges.reserve(spec.merges.size());
-  for (std::size_t i = 0; i < spec.merges.size(); ++i) {
-    const std::string& merge = spec.merges[i];
-    // The alphabet has no space, but the first symbol could be one all the same: the space that divides stands later.
-    const auto space = merge.find(' ', 1);
-    if (space == std::string::npos || space + 1 == merge.size()) {
-      fail("{}: merge {} (\"{}\") is not two tokens with a space between", spec.name, i, merge);
-    }
-    merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
-  }
-  return merges;
-}
-
-/// A beginning and an end around each text, where there are such.
-PostProcessor around(std::optional<std::int32_t> begin, std::optional<std::int32_t> end) {
-  PostProcessor out;
-  out.byte_level = true;
-  if (!begin && !end) return out;
-  for (const std::int32_t type : {0, 1}) {
-    const auto kind = type == 0 ? TemplateItem::Kind::first : TemplateItem::Kind::second;
-    if (begin) out.pair.push_back({TemplateItem::Kind::special, {*begin}, type});
-    out.pair.push_back({kind, {}, type});
-    if (end) out.pair.push_back({TemplateItem::Kind::special, {*end}, type});
-    if (type == 0) out.single = out.pair;
-  }
-  return out;
-}
-
-constexpr std::int64_t type_unknown = 2, type_control = 3, type_user_defined = 4;
-
-TokenizerParts parts_of(const BpeSpec& spec) {
-  if (spec.tokens.empty()) fail("{}: the vocabulary is empty", spec.name);
-  if (!spec.types.empty() && spec.types.size() != spec.tokens.size()) {
-    fail("{}: {} token types for {} tokens", spec.name, spec.types.size(), spec.tokens.size());
-  }
-  GgufPreTokenizer pre = gguf_pre_tokenizer(spec.pre_tokenizer);
-  TokenizerParts parts;
-  BpeModel model;
-  model.tokens = spec.tokens;
-  model.merges = split_merges(spec);
-  model.ignore_merges = pre.ignore_merges;
-  parts.model = std::move(model);
-  parts.decoder = {ByteLevelDecoder{}};
-  if (pre.compose) parts.normalizer.push_back(UnicodeForm{true, false});
-  if (spec.add_prefix_space) pre.steps.insert(pre.steps.begin(), ByteLevel{true, false});
-  parts.pre_tokenizer = std::move(pre.steps);
-  for (std::size_t i = 0; i < spec.types.size(); ++i) {
-    const bool special = spec.types[i] == type_control || spec.types[i] == type_unknown;
-    if (special || spec.types[i] == type_user_defined) {
-      AddedToken token;
-      token.id = static_cast<std::int32_t>(i);
-      token.content = spec.tokens[i];
-      token.special = special;
-      parts.added.push_back(std::move(token));
-    }
-  }
-  parts.special = spec.special;
-  const std::optional<std::int32_t> none;
-  parts.post_processor = around(spec.add_bos.value_or(pre.add_bos) ? spec.special.bos : none,
-                                spec.add_eos.value_or(false) ? spec.special.eos : none);
-  return parts;
-}
-
 Words words_of(const WordModel& model, std::string_view name) {
   if (const auto* bpe = std::get_if<BpeModel>(&model)) return Bpe(*bpe, name);
   if (const auto* unigram = std::get_if<UnigramModel>(&model)) return Unigram(*unigram, name);
@@ -234,8 +169,6 @@ Encoding Tokenizer::Made::encode(std::string_view text, bool parse_special, bool
 
 Tokenizer::Tokenizer(TokenizerParts parts, std::string_view name)
     : made_(std::make_shared<const Made>(std::move(parts), name)) {}
-
-Tokenizer::Tokenizer(const BpeSpec& spec) : Tokenizer(parts_of(spec), spec.name) {}
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
   return made_->encode(text, parse_special, false).ids;

@@ -38,6 +38,17 @@ struct BpeSpec {
   bool add_prefix_space = false;
 };
 
+/// SentencePiece BPE as a GGUF file carries it (`tokenizer.ggml.model` = "llama"): no merges, but a score for each piece.
+struct SentencePieceSpec {
+  std::string name;                 ///< of the file, for messages
+  std::vector<std::string> tokens;  ///< `tokens`: with ▁ for a space, and "<0x00>" to "<0xFF>" for bytes
+  std::vector<double> scores;       ///< `scores`
+  std::vector<std::int64_t> types;  ///< `token_type`, as above
+  SpecialIds special;
+  std::optional<bool> add_bos, add_eos;  ///< absent: a beginning, no end
+  bool add_space_prefix = true;          ///< `add_space_prefix`
+};
+
 using WordModel = std::variant<BpeModel, UnigramModel, WordPieceModel>;
 
 /// One part of what is put together for the model: the first text, the second, or special tokens.
@@ -76,6 +87,7 @@ class Tokenizer {
  public:
   /// Error naming the file if merges name unknown tokens, the pre-tokeniser is not known, or an id is not in the vocabulary.
   explicit Tokenizer(const BpeSpec& spec);
+  explicit Tokenizer(const SentencePieceSpec& spec);
   explicit Tokenizer(TokenizerParts parts, std::string_view name);
   /// From a tokenizer.json (Hugging Face tokenizers) and, for the special tokens, the tokenizer_config.json beside it (may be
   /// empty). `name` stands in messages. Error if it is not JSON, or has a part that is not known, or parts at odds.

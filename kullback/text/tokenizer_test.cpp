@@ -1,5 +1,6 @@
 #include "kullback/text/tokenizer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -237,6 +238,65 @@ TEST(Tokenizer, TakesLongWordsInOneGo) {
   const Tokenizer tokenizer(invented({"a a", "aa aa", "aaaa aaaa"}));
   EXPECT_EQ(tokenizer.encode(std::string(200000, 'a')).size(), 25000u);
   EXPECT_EQ(tokenizer.encode(std::string(200000, ' ')).size(), 200000u);
+}
+
+/// sentencepiece's rule: join the neighbours that make the piece of the highest score, the leftmost of equals.
+std::vector<std::string> joined_by_score(std::vector<std::string> symbols,
+                                         const std::map<std::string, double>& scores) {
+  while (true) {
+    double best = -1e9;
+    std::size_t at = symbols.size();
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto found = scores.find(symbols[i] + symbols[i + 1]);
+      if (found != scores.end() && found->second > best) best = found->second, at = i;
+    }
+    if (at == symbols.size()) return symbols;
+    symbols[at] += symbols[at + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+  }
+}
+
+TEST(SentencePieceTokenizer, JoinsByScoreAndComesBack) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 30; ++round) {
+    SentencePieceSpec spec;
+    spec.name = "invented";
+    const auto add = [&](const std::string& token, double score, std::int64_t type) {
+      spec.tokens.push_back(token);
+      spec.scores.push_back(score);
+      spec.types.push_back(type);
+    };
+    add("<unk>", 0, 2);
+    add("<s>", 0, 3);
+    for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), 0, 6);
+    std::map<std::string, double> scores;
+    std::vector<std::string> pieces{"a", "b", "c", "\u2581"};
+    for (const std::string& piece : pieces) add(piece, -1000, 1);
+    while (scores.size() < 25) {
+      const std::string piece = pieces[random() % pieces.size()] + pieces[random() % pieces.size()];
+      if (piece.size() > 14 || !scores.emplace(piece, -static_cast<double>(scores.size())).second) continue;
+      pieces.push_back(piece);
+      add(piece, scores[piece], 1);
+    }
+    spec.special.bos = 1;
+    spec.special.unknown = 0;
+    const Tokenizer tokenizer(spec);
+    EXPECT_EQ(tokenizer.add_special({}), (Ids{1}));
+    for (int word = 0; word < 20; ++word) {
+      std::string text;
+      std::vector<std::string> symbols{"\u2581"};
+      for (std::size_t i = 0; i < 1 + random() % 30; ++i) {
+        text += "abc "[random() % 4];
+        symbols.push_back(text.back() == ' ' ? "\u2581" : std::string(1, text.back()));
+      }
+      std::vector<std::string> ours;
+      for (const std::int32_t id : tokenizer.encode(text)) ours.push_back(tokenizer.token_bytes(id));
+      EXPECT_EQ(ours, joined_by_score(symbols, scores)) << text;
+    }
+    for (const std::string text : {"a b", " a", "é\xff中", "", "<s>a"})
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text == "<s>a" ? "<s> a" : text);
+    EXPECT_EQ(tokenizer.encode("<s>a")[0], 1);
+  }
 }
 
 std::string message_of(const BpeSpec& spec) {

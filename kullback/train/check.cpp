@@ -151,7 +151,8 @@ CheckCase::CheckCase(Json json, std::string where) {
     return json[key];
   };
   options_ = object("options"), inputs_ = object("inputs"), expected_ = object("expected");
-  if (json.contains("op") && json["op"].is_string()) op_ = json["op"].get<std::string>();
+  const Json& place = json.contains("op") ? json : options_;  // some fixtures keep it among the options
+  if (place.contains("op") && place["op"].is_string()) op_ = place["op"].get<std::string>();
   if (!json.contains("tolerance") || !json["tolerance"].is_number()) fail("{}: no tolerance", where_);
   tolerance_ = json["tolerance"].get<double>();
 }
