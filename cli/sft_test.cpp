@@ -1,0 +1,56 @@
+// `kullback sft`, and limits, from end to end on a random model.
+#include <gmock/gmock.h>
+
+#include "cli/run_program_test.h"
+#include "kullback/io/jsonl.h"
+#include "kullback/lm/save.h"
+#include "kullback/train/tiny_model_test.h"
+
+namespace kullback::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(SftCommand, TrainsWithinALimitAndWritesTheRunFolder) {
+  const fs::path folder = fresh_folder("sft");
+  save_model(tiny_model(), folder / "model");
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += fmt::format("{{\"prompt\": \"Question {}?\", \"completion\": \"Yes, {}.\"}}\n", i, i);
+  const std::string data = written(folder / "rows.jsonl", rows);
+  const fs::path out = folder / "run";
+  const Outcome outcome = run_program(
+      fmt::format("sft --model {} --data {} --output {} --epochs 4 --learning-rate 0.01 --limit \"kl<=0.1,tv<=0.9\" "
+                  "--samples 1 --sample-tokens 4",
+                  (folder / "model").string(), data, out.string()));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* name : {"config.toml", "metrics.jsonl", "evaluation.json", "report.html",
+                           "adapter/adapter_config.json", "tensorboard"}) {
+    EXPECT_TRUE(fs::exists(out / name)) << name;
+  }
+  const Json evaluation = read_json(out / "evaluation.json");
+  EXPECT_LT(evaluation.at("after").at("loss")[0].get<double>(), evaluation.at("before").at("loss")[0].get<double>());
+  EXPECT_LT(evaluation.at("after").at("kl")[0].get<double>(), 0.2);
+  EXPECT_THAT(contents(out / "metrics.jsonl"),
+              AllOf(HasSubstr("train/multiplier/kl"), HasSubstr("train/limit/tv"), HasSubstr("eval/chi2")));
+  EXPECT_THAT(contents(out / "report.html"), HasSubstr("Multiplier of the limit"));
+}
+
+TEST(SftCommand, RefusesBadInputBeforeAnythingIsWritten) {
+  const fs::path out = fresh_folder("sft-refused") / "run";
+  const auto refused = [&](const std::string& arguments, const std::string& why) {
+    const Outcome outcome = run_program(fmt::format("sft --output {} {}", out.string(), arguments));
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_THAT(outcome.error, HasSubstr(why));
+    EXPECT_FALSE(fs::exists(out));
+  };
+  refused("--model x --data y --limit kl", "--limit");
+  refused("--model x --data y --limit \"kll<=1\"", "did you mean \"kl\"");
+  refused("--model x", "--data is missing");
+  refused("--data x", "--model is missing");
+}
+
+}  // namespace
+}  // namespace kullback::test
