@@ -239,6 +239,8 @@ std::vector<GoldenFigure> golden_figures(const Json& golden, Model& model, const
   for (const char* key : {"input_ids", "logits", "tolerance"}) {
     if (!golden.contains(key)) fail("{}: no '{}'", source, key);
   }
+  if (golden.contains("greedy") && !golden.contains("prompt"))
+    fail("{}: 'greedy' without the 'prompt' it continues", source);
   if (model.transformer.adapter().empty()) model.transformer.set_trainable(true);
   return Comparison(golden, model, source).run();
 }
