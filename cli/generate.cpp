@@ -9,6 +9,7 @@
 
 #include "cli/program.h"
 #include "kullback/base/error.h"
+#include "kullback/decode/model_beams.h"
 #include "kullback/decode/sampling_options.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/lm/generate.h"
@@ -27,6 +28,9 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   int64_t samples = 1;
   int64_t slots = 32;
+  int64_t num_beams = 1;
+  double length_penalty = 1;
+  bool early_stopping = false;
   int64_t seed = 0;
   int64_t top_logps = 0;
   bool logps = false;
@@ -54,6 +58,11 @@ const Options<GenerateOptions>& generate_options() {
           .option("logps", &O::logps, "with --prompts: log-probabilities of the tokens, model's and sampler's")
           .option("top-logps", &O::top_logps, at_least(0),
                   "with --prompts: so many likeliest tokens at each step, with log-probabilities")
+          .option("num-beams", &O::num_beams, at_least(1),
+                  "with --prompt: search so many beams for the likeliest answer instead of drawing one")
+          .option("length-penalty", &O::length_penalty, NumberRange{},
+                  "beams: a finished one scores log-probability / length^this; above 0 favours longer ones")
+          .option("early-stopping", &O::early_stopping, "beams: stop as soon as --num-beams have ended")
           .option("seed", &O::seed, at_least(0), "of the draws")
           .option("temperature", &O::temperature, non_negative, "0: always the likeliest token");
   return options;
@@ -148,6 +157,21 @@ Generated answer(const Model& model, const std::vector<Message>& messages, const
   return result;
 }
 
+/// The likeliest answer that beams find, and with --samples the next ones.
+void answer_by_beams(const Model& model, const GenerateOptions& o) {
+  const BeamSearchOptions options{
+      .num_beams = o.num_beams,
+      .max_new_tokens = o.max_new_tokens,
+      .length_penalty = o.length_penalty,
+      .early_stopping = o.early_stopping,
+      .num_return = o.samples,
+      .end_token = model.generation.stop_ids.empty() ? -1 : model.generation.stop_ids.front()};
+  for (const Beam& beam :
+       beam_search(model.transformer, encode_prompt(model, messages_of(o, o.prompt), format_of(o)), options)) {
+    fmt::print("{}\n", model.text().decode_text(beam.tokens, /*skip_special=*/true));
+  }
+}
+
 /// Each line of standard input is a turn; an empty one is passed over.
 void chat(const Model& model, const GenerateOptions& o) {
   std::vector<Message> messages;
@@ -217,6 +241,9 @@ int run(const std::vector<std::string>& arguments) {
   if (ways > 1) fail("kullback generate: --prompt, --prompts and --chat exclude one another");
   if ((o.logps || o.top_logps > 0) && o.prompts.empty())
     fail("kullback generate: --logps and --top-logps go with --prompts");
+  if (o.num_beams > 1 && (o.prompt.empty() || o.temperature > 0 || !o.stop.empty()))
+    fail("kullback generate: --num-beams goes with --prompt, and with neither --temperature nor --stop");
+  if (o.num_beams > 1 && o.samples > o.num_beams) fail("option --samples: {} of {} beams", o.samples, o.num_beams);
   if (o.chat && o.raw) fail("kullback generate: --chat needs the chat template that --raw leaves out");
   if (o.prompt == "-") o.prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
   for (const std::string& stop : o.stop) {
@@ -228,6 +255,8 @@ int run(const std::vector<std::string>& arguments) {
 
   if (o.chat) {
     chat(model, o);
+  } else if (o.num_beams > 1) {
+    answer_by_beams(model, o);
   } else if (!o.prompts.empty()) {
     answer_file(model, o);
   } else {

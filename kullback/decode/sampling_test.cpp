@@ -1,10 +1,17 @@
 #include "kullback/lm/sampling.h"
 
+#include <cmath>
+#include <limits>
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 #include "kullback/base/error.h"
 #include "kullback/decode/beam_search.h"
 #include "kullback/decode/best_of_n.h"
+#include "kullback/decode/model_beams.h"
+#include "kullback/lm/generate.h"
+#include "kullback/lm/score.h"
 #include "kullback/train/check.h"
 
 namespace kullback {
@@ -35,6 +42,32 @@ TEST(BeamSearch, OfEveryWidthFindsTheModeOfARowThatForgets) {
   }
   EXPECT_THROW(beam_search(next, {.num_beams = 0}), Error);
   EXPECT_THROW(beam_search(next, {.num_beams = 2, .num_return = 3}), Error);
+}
+
+TEST(BeamSearch, OfAModelFindsMoreLikelyTextsThanGreed) {
+  Config config;
+  config.vocabulary_size = 11, config.hidden_size = 8, config.layers = 2, config.heads = config.key_value_heads = 2;
+  config.head_size = 4, config.mlp_size = 12;
+  const Transformer model = random_transformer(config, 3, 0.6);
+  const std::vector<int32_t> prompt = {1, 5, 2};
+  GenerationOptions options;
+  options.sampling.temperature = 0;
+  options.max_new_tokens = 6;
+  options.logps = true;
+  const Generated greedy = generate(model, {prompt}, options)[0];
+  BeamSearchOptions beams{.num_beams = 1, .max_new_tokens = 6, .length_penalty = 0};
+  const Beam narrow = beam_search(model, prompt, beams)[0];
+  EXPECT_EQ(narrow.tokens, greedy.ids);
+  EXPECT_NEAR(narrow.logp, std::accumulate(greedy.logps.begin(), greedy.logps.end(), 0.0), 1e-4);
+  beams.num_beams = 40;
+  const Beam wide = beam_search(model, prompt, beams)[0];
+  EXPECT_GE(wide.logp, narrow.logp - 1e-6);
+  // Its log-probability is that of a whole forward pass.
+  std::vector<int32_t> all = prompt;
+  all.insert(all.end(), wide.tokens.begin(), wide.tokens.end());
+  const std::vector<double> logps = score(model, {all}, 0).front().logps;
+  EXPECT_NEAR(wide.logp, std::accumulate(logps.begin() + 2, logps.end(), 0.0), 1e-4);
+  EXPECT_THROW(beam_search(model, {}, beams), Error);
 }
 
 TEST(BestOfN, MovesNoFurtherThanItsBound) {

@@ -211,11 +211,13 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
   if (input_.reference) transforms.reference = transform_of<T>(*input_.reference, reference_bias, input_.type);
   const HeadRequest& request = input_.request;
   const StatisticsOut out = statistics ? pointers(*statistics) : StatisticsOut{};
-  const bool share = statistics && upstreams.size() == 1;
+  const Sharing sharing = statistics && upstreams.size() == 1
+                              ? choose_sharing(request, upstreams[0], input_.policy.softcap > 0)
+                              : Sharing::none;
   Pass<T> pass{transforms,
                request.scores.defined() ? request.scores.const_data_ptr<T>() : nullptr,
                request.logps ? request.labels.const_data_ptr<int64_t>() : nullptr,
-               share ? choose_sharing(request, upstreams[0], input_.policy.softcap > 0) : Sharing::none,
+               Sharing::none,
                statistics != nullptr,
                /*transformed=*/false,
                upstreams,
@@ -230,8 +232,7 @@ void HeadWalk::walk(RowStates& states, HeadStatistics* statistics, std::span<con
     const bool there = begun && step == 0;
     const bool with_gradients = !upstreams.empty() && (!statistics || leave_ != Leave::basis || index == blocks - 1);
     pass.upstreams = with_gradients ? upstreams : std::span<const Upstream>{};
-    pass.sharing =
-        with_gradients && share ? choose_sharing(request, upstreams[0], input_.policy.softcap > 0) : Sharing::none;
+    pass.sharing = with_gradients ? sharing : Sharing::none;
     pass.transformed = there;
     const Tensor policy =
         there ? policy_space.narrow(0, 0, last - first)

@@ -74,6 +74,9 @@ void validate(const Config& config, const std::string& source) {
                                                    {"head_dim", config.head_size},
                                                    {"intermediate_size", config.mlp_size}};
   for (const auto& [name, value] : sizes) check_size(value, name, source);
+  if (config.heads * config.head_size > largest_size) {
+    fail("{}: {} heads of {} are beyond what any model has", source, config.heads, config.head_size);
+  }
   if (config.max_positions <= 0)
     fail("{}: max_position_embeddings is {}, which must be positive", source, config.max_positions);
   if (config.learned_positions) check_size(config.max_positions, "max_position_embeddings", source);

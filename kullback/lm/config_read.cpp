@@ -349,7 +349,9 @@ void read_gpt2(const ConfigReader& reader, Config& config) {
   config.layers = reader.value<int64_t>("n_layer");
   config.heads = config.key_value_heads = reader.value<int64_t>("n_head");
   config.max_positions = reader.value<int64_t>("n_positions", reader.value<int64_t>("n_ctx", 1024));
-  config.mlp_size = reader.value<int64_t>("n_inner", 4 * config.hidden_size);
+  const int64_t usual =
+      4 * std::clamp<int64_t>(config.hidden_size, 0, int64_t{1} << 32);  // validate() says if too wide
+  config.mlp_size = reader.value<int64_t>("n_inner", usual);
   if (config.heads <= 0 || config.hidden_size % config.heads != 0)
     fail("{}: n_embd {} is not a multiple of n_head {}", reader.source, config.hidden_size, config.heads);
   config.head_size = config.hidden_size / config.heads;

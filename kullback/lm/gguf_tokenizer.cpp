@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kullback/base/error.h"
+#include "kullback/base/log.h"
 
 namespace kullback {
 namespace {
@@ -151,6 +152,13 @@ std::optional<Tokenizer> tokenizer_from_gguf(const GgufFile& file, const Config&
 
 void add_tokenizer(GgufWriter& writer, const Model& model) {
   const Tokenizer& tokenizer = model.text();
+  for (const AddedToken& token : tokenizer.parts().added) {
+    if (!token.lstrip && !token.rstrip && !token.single_word) continue;
+    warn(fmt::format(
+        "{}: GGUF has no word for tokens such as {}, which take the spaces beside them or stand as whole words",
+        model.name, token.content));
+    break;
+  }
   const auto* bpe = std::get_if<BpeModel>(&tokenizer.parts().model);
   if (!bpe) fail("{}: GGUF files are written with BPE tokenizers only, and the model's is of another kind", model.name);
   if (bpe->byte_level) {

@@ -151,15 +151,32 @@ class Comparison {
     if (golden.contains("grad_norms")) check_gradients(loss, golden["grad_norms"], figure(prefix + "gradient norms"));
   }
 
+  // Layers that share a tensor share its adapter in the file: the gradients of their copies of `a` add up, and those of
+  // their rows of `b` lie one after another.
+  std::map<std::string, double> adapter_gradient_norms() const {
+    std::map<std::string, at::Tensor> sums;
+    std::map<std::string, double> squares;
+    for (const NamedTensor& named : model_.transformer.adapter()) {
+      const std::string name = named.name.substr(0, named.name.find('['));
+      const at::Tensor gradient = named.tensor.grad().to(at::kDouble);
+      if (name.ends_with("lora_B.weight")) {
+        squares[name] += gradient.square().sum().item<double>();
+      } else {
+        at::Tensor& sum = sums[name];
+        sum = sum.defined() ? sum + gradient : gradient;
+      }
+    }
+    std::map<std::string, double> norms;
+    for (const auto& [name, sum] : sums) norms[name] = sum.norm().item<double>();
+    for (const auto& [name, sum] : squares) norms[name] = std::sqrt(sum);
+    return norms;
+  }
+
   // Norms by the names of the file's tensors, in which the gradients lie as the weights do.
   std::map<std::string, double> gradient_norms() const {
     std::map<std::string, double> norms;
     const Transformer& transformer = model_.transformer;
-    if (!transformer.adapter().empty()) {
-      for (const NamedTensor& named : transformer.adapter())
-        norms[named.name] = named.tensor.grad().norm().item<double>();
-      return norms;
-    }
+    if (!transformer.adapter().empty()) return adapter_gradient_norms();
     for (StoredTensor& stored : stored_tensors(transformer, hugging_face_layout(transformer.config.model_type))) {
       double squares = 0;
       for (const at::Tensor& part : stored.parts) squares += part.grad().to(at::kDouble).square().sum().item<double>();
@@ -239,6 +256,8 @@ std::vector<GoldenFigure> golden_figures(const Json& golden, Model& model, const
   for (const char* key : {"input_ids", "logits", "tolerance"}) {
     if (!golden.contains(key)) fail("{}: no '{}'", source, key);
   }
+  if (golden.contains("greedy") && !golden.contains("prompt"))
+    fail("{}: 'greedy' without the 'prompt' it continues", source);
   if (model.transformer.adapter().empty()) model.transformer.set_trainable(true);
   return Comparison(golden, model, source).run();
 }

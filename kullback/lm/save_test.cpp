@@ -111,6 +111,27 @@ TEST_F(Saving, AModelComesBackAsItWas) {
   EXPECT_FALSE(back.text().unknown().has_value());
 }
 
+// Families that keep several layers in one tensor: PEFT sees one adapter there, of the sum of the ranks.
+TEST_F(Saving, AdaptersOfFusedLayersComeBackAsTheSameChange) {
+  for (const char* name : {"phi3", "gpt2", "gpt-neox"}) {
+    const std::string base = std::string(KULLBACK_FIXTURES "/architectures/") + name;
+    for (const std::vector<std::string>& targets : {std::vector<std::string>{"all-linear"}, {"k_proj", "down_proj"}}) {
+      Model model = load_model(base, at::kDouble);
+      const at::Tensor before = logits(model.transformer);
+      test::add_random_lora(model.transformer, 2, targets);
+      const at::Tensor with = logits(model.transformer);
+      EXPECT_GT((with - before).abs().max().item<double>(), 0.01) << name;
+      const std::filesystem::path folder = folder_ / (name + targets[0]);
+      save_adapter(model.transformer, folder, base);
+      Model back = load_model(base, at::kDouble);
+      load_adapter(back.transformer, folder);
+      EXPECT_LT((logits(back.transformer) - with).abs().max().item<double>(), 1e-9) << name;
+      merge_lora(back.transformer);
+      EXPECT_LT((logits(back.transformer) - with).abs().max().item<double>(), 1e-9) << name;
+    }
+  }
+}
+
 TEST_F(Saving, AFloat32ModelWithATiedHeadComesBackBitForBit) {
   Config config = test::tiny_config();
   config.tied_head = true;

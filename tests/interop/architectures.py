@@ -4,7 +4,8 @@
     tests/interop/architectures.py build/kullback [--keep FOLDER]
 
 For each folder of fixtures/architectures: `kullback convert` writes it again, and transformers' logits of the copy must be
-those of golden.json; adapters are merged. Exit status 0 when all agree, 77 where transformers is missing.
+those of golden.json; adapters are merged. Where PEFT is installed, it puts random adapters on the families that keep
+several layers in one tensor, and `kullback check` must agree with its logits, loss and gradients. Exit status 0 when all agree, 77 where transformers is missing.
 """
 
 import argparse
@@ -20,6 +21,11 @@ try:
 except ImportError as missing:
     print(f"{missing} (pip install torch transformers): not tried")
     sys.exit(77)
+
+try:
+    from peft import LoraConfig, get_peft_model
+except ImportError:
+    LoraConfig = None
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "architectures"
 
@@ -48,6 +54,31 @@ def check_folder(program, name, out):
     return worst <= golden["tolerance"]
 
 
+def check_adapter(program, name, targets, out):
+    """PEFT's adapter on fused or transposed layers, checked by kullback."""
+    torch.manual_seed(0)
+    base = AutoModelForCausalLM.from_pretrained(FIXTURES / name, dtype=torch.float32, attn_implementation="eager").eval()
+    transposed = name == "gpt2"
+    settings = LoraConfig(r=3, lora_alpha=7, target_modules=targets, init_lora_weights=False, fan_in_fan_out=transposed, task_type="CAUSAL_LM")
+    model = get_peft_model(base, settings).eval()
+    model.save_pretrained(out)
+    ids = torch.tensor(json.loads((FIXTURES / name / "golden.json").read_text())["input_ids"])
+    logits = model(ids).logits
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    loss.backward()
+    norms = {key.replace(".default", ""): tensor.grad.norm().item() for key, tensor in model.named_parameters() if tensor.grad is not None}
+    golden = {"kind": "architecture", "input_ids": ids.tolist(), "tolerance": 1e-4, "loss": loss.item(), "grad_norms": norms,
+              "logits": {"shape": list(logits.shape), "data": logits.detach().flatten().tolist()}}
+    (out / "golden.json").write_text(json.dumps(golden))
+    checked = subprocess.run([program, "check", out / "golden.json", "--model", FIXTURES / name], stdout=subprocess.PIPE, text=True)
+    print(checked.stdout.strip().splitlines()[-1])
+    return checked.returncode == 0
+
+
+FUSED = {"gpt2": ["c_attn", "attn.c_proj", "c_fc", "mlp.c_proj"], "phi3": ["qkv_proj", "o_proj", "gate_up_proj", "down_proj"],
+         "gpt-neox": ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -60,6 +91,9 @@ def main():
         for fixture in sorted(path.name for path in FIXTURES.iterdir() if (path / "golden.json").exists()):
             if not check_folder(chosen.program, fixture, folder / fixture):
                 failed.append(fixture)
+        for name, targets in FUSED.items() if LoraConfig else []:
+            if not check_adapter(chosen.program, name, targets, folder / f"{name}-adapter"):
+                failed.append(f"{name}-adapter")
     print("ok: transformers agrees with every copy" if not failed else f"FAILED: {', '.join(failed)}")
     sys.exit(1 if failed else 0)
 
