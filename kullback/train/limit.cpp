@@ -52,7 +52,8 @@ const Options<LimitOptions>& limit_options() {
                   "\"kl/sequence<=3\" a response, any divergence, several separated by commas; \"kl*0.1\" adds a term "
                   "of fixed weight instead")
           .option("limit-rate", &O::dual_rate, positive, "how fast a limit's multiplier follows its violation")
-          .option("limit-damping", &O::damping, non_negative, "how strongly it answers the violation of the last step");
+          .option("limit-damping", &O::damping, non_negative,
+                  "how strongly it answers the last steps' violation at once");
   return options;
 }
 
@@ -68,7 +69,8 @@ std::vector<RowDivergence> Limits::divergences() const {
 }
 
 double Limits::multiplier(size_t i) const {
-  return std::max(0.0, duals_[i].level + (duals_[i].steps > 0 ? damping_ * duals_[i].violation : 0));
+  const Dual& dual = duals_[i];
+  return dual.steps == 0 ? 0 : std::exp(dual.level + damping_ * dual.violation);
 }
 
 std::vector<double> Limits::weights(double tokens, double sequences) const {
@@ -82,7 +84,9 @@ std::vector<double> Limits::weights(double tokens, double sequences) const {
 }
 
 void Limits::after_step(Figures& figures) {
-  constexpr double memory = 0.8, most = 2;  // of the running mean; a violation counts at most so much
+  constexpr double memory = 0.5;  // of the running mean
+  constexpr double most = 2;      // a violation counts at most so much, either way
+  constexpr double least = 1e-4;  // a multiplier so small does nothing; further down it would be slow to come back
   for (size_t i = 0; i < limits_.size(); ++i) {
     const Limit& limit = limits_[i];
     const auto measured = figures.find("limit/" + limit.name);
@@ -91,10 +95,8 @@ void Limits::after_step(Figures& figures) {
     const double value = measured->second.value();
     dual.measured = dual.steps == 0 ? value : memory * dual.measured + (1 - memory) * value;
     ++dual.steps;
-    dual.violation = std::clamp(dual.measured * dual.ratio / limit.bound - 1, -1.0, most);
-    // It rises by steps and falls by a factor: what a first overshoot has wound up is gone soon after it.
-    dual.level =
-        dual.violation > 0 ? dual.level + rate_ * dual.violation : dual.level * std::exp(3 * rate_ * dual.violation);
+    dual.violation = std::clamp(std::log(std::max(dual.measured * dual.ratio, 1e-300) / limit.bound), -most, most);
+    if (dual.violation > 0 || dual.level > std::log(least)) dual.level += rate_ * dual.violation;
     figures["limit/" + limit.name + " bound"] = {limit.bound, 1};
     figures["multiplier/" + limit.name] = {multiplier(i), 1};
   }

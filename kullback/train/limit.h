@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -27,13 +28,14 @@ Limit parse_limit(const std::string& text);
 struct LimitOptions {
   std::vector<std::string> limit = {};
   double dual_rate = 0.1;
-  double damping = 0.5;
+  double damping = 1;
 };
 const Options<LimitOptions>& limit_options();
 
 /// Limits that hold for a run. Each adds (multiplier / bound) * (divergence - bound) to the loss, and its multiplier follows
-/// the violation g = divergence / bound - 1 by dual ascent: multiplier = max(0, level + damping g), where the level
-/// rises by rate g while the limit is violated and falls by the factor exp(3 rate g) while it is not. The damping is that of an augmented Lagrangian: it answers at once, where the level alone would swing about the bound.
+/// the violation e = ln(divergence / bound) by dual ascent on its logarithm: multiplier = exp(level + damping e), where the
+/// level rises and falls by rate e a step. The damping answers at once, as an augmented Lagrangian does, where the level
+/// alone would swing about the bound; on the logarithm one rate serves losses and divergences of any scale.
 ///
 /// What is measured on the batches of a step is held to the bound times the ratio of training to held-out divergence, so
 /// that it is the held-out divergence that ends at the bound.
@@ -62,9 +64,9 @@ class Limits {
 
  private:
   struct Dual {
-    double level = 0, violation = -1;  // before the first step nothing is violated
-    double measured = 0;               // running mean on training batches
-    double ratio = 1;                  // held-out over training divergence
+    double level = std::log(0.1), violation = 0;
+    double measured = 0;  // running mean on training batches
+    double ratio = 1;     // held-out over training divergence
     int64_t steps = 0;
   };
   double multiplier(size_t i) const;
