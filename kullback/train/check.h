@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kullback/base/json.h"
+#include "kullback/train/preference.h"
 
 namespace kullback {
 
@@ -54,6 +55,9 @@ using CheckFunction = std::function<CheckOutputs(CheckCase&)>;
 struct RegisteredCheck {
   RegisteredCheck(const std::string& method, const std::string& op, CheckFunction function);
 };
+
+/// What a preference loss gives back, under the fixtures' names: its parts, the loss and the rewards' statistics.
+CheckOutputs preference_outputs(const PreferenceLoss& loss);
 
 /// A case's outcome.
 struct CheckResult {
