@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/base/registry.h"
+#include "kullback/world/law.h"
 #include "kullback/world/optimum.h"
 
 namespace kullback {
@@ -23,6 +25,39 @@ Tensor fixture_population_loss(const std::function<PreferenceLoss(const Preferen
                                const Tensor& policy_logps, const Tensor& reference_logps, const Tensor& rewards) {
   constexpr double mass = 0.5;
   return mass * loss(population_batch(policy_logps, reference_logps, rewards)).value;
+}
+
+double largest_gradient(const World& world, const std::string& method, const void* options, const WorldPairs& pairs,
+                        const Tensor& rows) {
+  const Policy policy = tabular_policy(rows);
+  loss_in_world(world, find_method(method), options, pairs, policy).value.backward();
+  return policy.parameters[0].tensor.grad().abs().max().item<double>();
+}
+
+double Course::at(double level, const std::vector<double>& values) const {
+  for (size_t i = 1; i < kl.size(); ++i) {
+    if (kl[i] < level || kl[i - 1] >= level) continue;
+    const double share = (level - kl[i - 1]) / (kl[i] - kl[i - 1]);
+    return values[i - 1] + share * (values[i] - values[i - 1]);
+  }
+  return std::nan("");
+}
+
+Course course(const World& world, const std::string& method, const void* options, const WorldPairs& pairs,
+              const WorldTraining& training) {
+  Course seen;
+  const Policy policy = tabular_policy(world.reference_rows);
+  const auto look = [&](int64_t, double) {
+    const at::NoGradGuard no_grad;
+    const Tensor rows = policy.log_rows(world.space), logps = response_logps(world.space, rows);
+    seen.kl.push_back(over_prompts(world, expectation(logps, logps - world.reference)));
+    seen.reward.push_back(over_prompts(world, expectation(logps, world.reward)));
+    seen.length.push_back(over_prompts(world, expected_length(world.space, rows)));
+    seen.entropy.push_back(over_prompts(world, response_entropy(logps)));
+  };
+  look(0, 0);
+  train_in_world(world, find_method(method), options, pairs, training, look, policy);
+  return seen;
 }
 
 Tensor normals(at::IntArrayRef sizes, RandomStream& stream) {

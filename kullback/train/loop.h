@@ -37,6 +37,8 @@ class Task {
   /// Adds the gradient of a batch, which is a part of the step `whole`, and gives back its figures, among them "loss" (sums
   /// over the batch with their counts). `measure`: exact divergences from the reference too.
   virtual Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) = 0;
+  /// Called when the optimiser has taken step `step` (from 1) of `steps`.
+  virtual void after_step(int64_t step, int64_t steps) { (void)step, (void)steps; }
   /// Figures of every held-out row. Empty when there is no held-out data.
   virtual std::vector<Figures> evaluate(const std::function<void(int64_t done, int64_t total)>& progress) = 0;
   /// Tokens that went through the model so far.

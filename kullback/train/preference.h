@@ -32,7 +32,7 @@ struct PreferenceBatch {
   /// What means are taken over. A step may be cut into several batches (accumulation, several machines): these count the
   /// whole step, so that the sum of the batches' losses is exactly the loss of the big batch. 0: this batch is the step.
   double pairs_in_step = 0;
-  double chosen_tokens_in_step = 0;
+  double chosen_tokens_in_step = 0, rejected_tokens_in_step = 0;
 };
 
 /// What a preference loss gives back.
