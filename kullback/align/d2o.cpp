@@ -45,9 +45,9 @@ const Registered d2o{
                  "The mean over samples stands inside the sigmoid: it is a law that is preferred, not an instance.")
         .when(
             "When only bad answers are labelled. The negatives' likelihood has no floor: watch KL(reference || policy) "
-            "and stop early. Self samples come from the column `samples`, a list of responses drawn beforehand, each "
-            "under another instruction to be harmless that is left out here; without it, `chosen` stands for one "
-            "sample, which is DPO with two weights.")
+            "and stop early. `kullback align` takes `chosen` for the one self sample of its row, drawn beforehand "
+            "under an "
+            "instruction to be harmless that is left out of the prompt; `kullback world` draws `samples` of them.")
         .paper(
             {"Negating Negatives: Alignment with Human Negative Samples via Distributional Dispreference Optimization",
              "2403.03419", "EMNLP Findings 2024"})

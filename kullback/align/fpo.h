@@ -19,8 +19,8 @@ struct FpoOptions {
   Sae sae = Sae::jumprelu;
   Pool pool = Pool::masked_mean;
   TopkSource topk_source = TopkSource::policy;
-  bool stop_gradient = true;  ///< on the chosen response's distance
-  std::string autoencoder;    ///< safetensors file
+  bool stop_gradient = true;     ///< on the chosen response's distance
+  std::string autoencoder = {};  ///< safetensors file
 };
 
 /// The reference as it may be stored: its margin [B] and both responses' pooled features [B,M].

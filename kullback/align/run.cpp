@@ -239,6 +239,8 @@ const Options<AlignOptions>& align_options() {
 AlignResult run_alignment(AlignJob job) {
   const AlignOptions& o = job.align;
   const fs::path folder = o.output;
+  if (job.method->recipe.type() != typeid(PreferenceRecipe))
+    fail("option --method: {} does not train on preference pairs", job.method->name);
   const auto recipe = std::any_cast<PreferenceRecipe>(job.method->recipe);
   recipe.validate(job.method_options.get());
   if (job.optimizer.learning_rate == 0)

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
@@ -204,6 +205,12 @@ CheckResult compare(CheckCase& c, CheckOutputs outputs) {
           torch::autograd::grad({outputs["loss"]}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/false,
                                 /*allow_unused=*/true);
       outputs[key] = gradients[0].defined() ? gradients[0] : at::zeros_like(input);
+    }
+    if (value.is_string() && !std::set<std::string>{"inf", "-inf", "nan"}.contains(value.get<std::string>())) {
+      const std::string named = key + "=" + value.get<std::string>();  // a name that was chosen, not a number
+      if (outputs.contains(named)) continue;
+      result.passed = false, result.largest_difference = unbounded, result.at = "no output " + named;
+      return result;
     }
     const auto ours = outputs.find(key);
     if (ours == outputs.end()) {

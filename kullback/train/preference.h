@@ -29,6 +29,7 @@ struct PreferenceBatch {
   at::Tensor chosen_pair = {};
   /// Responses to other prompts than their own, a row for each of chosen, then rejected: Needs::mismatched.
   Side mismatched = {};
+  int64_t vocabulary = 0;  ///< tokens of a row
   /// What means are taken over. A step may be cut into several batches (accumulation, several machines): these count the
   /// whole step, so that the sum of the batches' losses is exactly the loss of the big batch. 0: this batch is the step.
   double pairs_in_step = 0;

@@ -215,6 +215,7 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     }
     chosen.uniforms.push_back(numbers.chunk(2, 0)[0]), rejected.uniforms.push_back(numbers.chunk(2, 0)[1]);
   }
+  result.batch.vocabulary = policy_.config.vocabulary_size;
   if (needs_.mismatched != 0) result.batch.mismatched = mismatched(both_sides(pairs));
   if (needs_.reference_logps) {
     fill_reference(pairs, caches);

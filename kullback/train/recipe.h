@@ -26,10 +26,11 @@ struct Needs {
   bool reference_logps = false;           ///< log-probabilities of the labels under the reference
   bool reference_without_prompt = false;  ///< … with the prompt left out: log p(response)
   std::vector<RowDivergence> divergences =
-      {};                  ///< between the policy's and the reference's rows, at every response token
-  int64_t uniforms = 0;    ///< sets of uniform numbers, one a token, new at every visit
-  bool hidden = false;     ///< both models' last hidden states at every response token
-  int64_t samples = 0;     ///< of each pair, in the place of the chosen response (column `samples`); 0: none
+      {};                ///< between the policy's and the reference's rows, at every response token
+  int64_t uniforms = 0;  ///< sets of uniform numbers, one a token, new at every visit
+  bool hidden = false;   ///< both models' last hidden states at every response token
+  int64_t samples =
+      0;  ///< own samples of each pair, where they can be drawn (the exact world), for the chosen response
   int64_t mismatched = 0;  ///< each row's prompt with the response so many rows on; 0: none
   std::optional<MovingReference> moving_reference = {};  ///< else it is frozen
 

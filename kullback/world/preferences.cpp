@@ -162,6 +162,7 @@ PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, co
   };
   PreferenceBatch batch{
       .chosen = {}, .rejected = side(pairs.prompts, pairs.rejected), .weight = pairs.weight, .pairs_in_step = 1};
+  batch.vocabulary = world.space.vocabulary;
   if (needs.samples > 0) {
     const Tensor drawn = own_samples(world, pairs, needs.samples);  // [B K]
     batch.chosen_pair = at::arange(pairs.prompts.size(0), at::kLong).repeat_interleave(needs.samples);
