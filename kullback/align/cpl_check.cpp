@@ -55,7 +55,11 @@ CheckOutputs exact(CheckCase& c) {
   const Tensor reward = c.tensor("reward");
   const Optimum best = optimum(at::zeros_like(reward), reward, o.alpha);
   const int64_t count = reward.size(0);
-  const auto loss = [&](const Tensor& logps) {  // of sequences: one step each, as nothing is discounted
+  // The fixture counts "first over second" alone of each ordered pair, half of the mass, and takes the optimum's loss at
+  // bias 1, where it is the entropy of the labels.
+  const auto loss = [&](const Tensor& logps, double bias) {  // of sequences: one step each, as nothing is discounted
+    CplOptions at_bias = o;
+    at_bias.contrastive_bias = bias;
     const auto side = [&](const Tensor& sequences) {
       return Side{.logps = logps.index_select(0, sequences).unsqueeze(1),
                   .reference_logps = {},
@@ -65,11 +69,11 @@ CheckOutputs exact(CheckCase& c) {
     const Tensor index = at::arange(count, at::kLong);
     const Tensor first = index.repeat_interleave(count), second = index.repeat({count});
     const Tensor regret = o.alpha * (best.logps.index_select(0, second) - best.logps.index_select(0, first));
-    return cpl_loss({side(first), side(second), at::sigmoid(regret)}, whole, o).value;
+    return cpl_loss({side(first), side(second), at::sigmoid(regret)}, whole, at_bias).value / 2;
   };
   const Tensor rows = at::log_softmax(c.tensor("policy_table"), -1).unsqueeze(0);
-  return {{"loss", loss(response_logps(space, rows).squeeze(0))},
-          {"loss_at_optimum", loss(best.logps)},
+  return {{"loss", loss(response_logps(space, rows).squeeze(0), o.contrastive_bias)},
+          {"loss_at_optimum", loss(best.logps, 1)},
           {"optimal_logps", best.logps},
           {"soft_value", o.alpha * best.log_partition}};
 }

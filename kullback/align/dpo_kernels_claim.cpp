@@ -26,7 +26,8 @@ ClaimResult run(bool with_baseline) {
              .margin = l == O::Link::linear ? O::Margin::policy : O::Margin::reference};
   };
   const auto rejected_logp = [&](const O& o, int64_t steps) {
-    const Tensor rows = train_in_world(world, find_method("dpo-kernels"), &o, pairs, {.steps = steps});
+    const Tensor rows =
+        train_in_world(world, find_method("dpo-kernels"), &o, pairs, {.steps = steps, .learning_rate = 0.5});
     return response_logps(world.space, rows)[0].index_select(0, pairs.rejected).mean().item<double>();
   };
   const double released = rejected_logp(options(O::Link::linear, 1), 300),

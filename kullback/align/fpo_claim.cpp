@@ -24,7 +24,7 @@ ClaimResult run(bool with_baseline) {
   const WorldPairs training = sampled_pairs(world, 200, 0, 1), held_out = sampled_pairs(world, 2000, 0, 2);
   RandomStream stream(0, "claim/fpo");
   const int64_t width = world.transformer->config.hidden_size;
-  const Autoencoder autoencoder{.encoder = normals({width, 4 * width}, stream),
+  const Autoencoder autoencoder{.encoder = 0.25 * normals({width, 4 * width}, stream),
                                 .bias = at::zeros({4 * width}, at::kDouble),
                                 .threshold = {},
                                 .decoder = {},
@@ -49,17 +49,18 @@ ClaimResult run(bool with_baseline) {
       optimizer.clear_gradients();
     }
     const at::NoGradGuard no_grad;
+    const PreferenceLoss judged = loss(held_out);
     const PreferenceBatch batch = preference_batch(world, held_out, needs, policy.rows());
-    const auto mean = [](const Side& s) {
-      return sequence_sum(s.logps, s.mask) / token_counts(s.mask, s.logps).clamp_min(1);
-    };
-    return Outcome{(mean(batch.chosen) > mean(batch.rejected)).to(at::kDouble).mean().item<double>(),
-                   sequence_sum(batch.rejected.divergences[0], batch.rejected.mask).mean().item<double>()};
+    const double right = fpo ? judged.parts.at("accuracy").item<double>()
+                             : (judged.chosen_rewards > judged.rejected_rewards).to(at::kDouble).mean().item<double>();
+    // A response against itself is neither right nor wrong.
+    const double accuracy = right / (held_out.chosen != held_out.rejected).to(at::kDouble).mean().item<double>();
+    return Outcome{accuracy, sequence_sum(batch.rejected.divergences[0], batch.rejected.mask).mean().item<double>()};
   };
   const Outcome simpo = trained(false), ours = trained(!with_baseline);
   ClaimResult result;
   result.tables.push_back({.title = "A tiny transformer, 200 pairs; 2000 held out",
-                           .columns = {text_column("method"), number_column("likelier chosen"),
+                           .columns = {text_column("method"), number_column("accuracy of its own reward"),
                                        number_column("KL(reference || policy) on rejected", {}, "nats")},
                            .rows = {{"simpo", simpo.accuracy, simpo.kl}, {"fpo", ours.accuracy, ours.kl}}});
   result.assertions = {
