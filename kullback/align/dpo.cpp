@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/align/pairwise.h"
 #include "kullback/base/error.h"
 #include "kullback/train/recipe.h"
 
@@ -11,33 +12,10 @@ namespace {
 using at::Tensor;
 using LossType = DpoOptions::LossType;
 
-/// A response's summed log-probabilities, each [B].
-struct Score {
-  Tensor policy, reference;                                // L, R
-  Tensor length;                                           // n, counted tokens
-  Tensor log_ratio() const { return policy - reference; }  // s
-  Tensor mean_log_ratio() const { return log_ratio() / length.clamp_min(1); }
-};
-
-Score score(const Side& side, const Tensor& token_weight, const DpoOptions& o) {
-  const Tensor policy = masked(side.logps, side.mask) * token_weight;
-  const bool has_reference = o.reference != DpoOptions::Reference::none;
-  return {.policy = policy.sum(-1),
-          .reference = has_reference ? (masked(side.reference_logps, side.mask) * token_weight).sum(-1)
-                                     : at::zeros({policy.size(0)}, policy.options()),
-          .length = token_counts(side.mask, policy)};
-}
-
 /// LD-DPO (arXiv 2409.06411): tokens beyond the shorter response's length count `alpha` times. [B,T]
 Tensor length_weight(const Tensor& mask, const Tensor& shorter, double alpha, const Tensor& like) {
   const Tensor within = mask.cumsum(-1) <= shorter.unsqueeze(-1);
   return at::where(within, at::ones({}, like.options()), at::full({}, alpha, like.options()));
-}
-
-/// -log sigmoid(z), with labels flipped at rate e: conservative DPO.
-Tensor smoothed_sigmoid(const Tensor& z, double e) {
-  const Tensor plain = -at::log_sigmoid(z);
-  return e == 0 ? plain : (1 - e) * plain - e * at::log_sigmoid(-z);
 }
 
 Tensor sorted(const Tensor& values) { return std::get<0>(values.sort()); }
@@ -48,14 +26,13 @@ Tensor pair_losses(LossType type, const Score& w, const Score& l, const Tensor& 
   const double e = o.label_smoothing, beta = o.beta;
   const Tensor reward_w = beta * w.log_ratio(), reward_l = beta * l.log_ratio();
   switch (type) {
-    case LossType::sigmoid: return smoothed_sigmoid(z, e);
+    case LossType::sigmoid: return logistic_loss(z, e);
     case LossType::robust:  // arXiv 2403.00409
       return (-(1 - e) * at::log_sigmoid(z) + e * at::log_sigmoid(-z)) / (1 - 2 * e);
-    case LossType::hinge: return at::relu(1 - z);  // SLiC, arXiv 2305.10425
-    case LossType::ipo: {                          // arXiv 2310.12036
-      const Tensor d = o.ipo_length_normalize ? w.mean_log_ratio() - l.mean_log_ratio() : w.log_ratio() - l.log_ratio();
-      return (d - 1 / (2 * beta)).square();
-    }
+    case LossType::hinge: return hinge_loss(z);
+    case LossType::ipo:
+      return ipo_loss(o.ipo_length_normalize ? w.mean_log_ratio() - l.mean_log_ratio() : w.log_ratio() - l.log_ratio(),
+                      beta);
     case LossType::sigmoid_norm: return -at::log_sigmoid(beta * (w.mean_log_ratio() - l.mean_log_ratio()));
     case LossType::exo_pair:  // reverse KL to the smoothed label, arXiv 2402.00856
       return at::sigmoid(z) * (at::log_sigmoid(z) - std::log1p(-e)) +
@@ -68,17 +45,15 @@ Tensor pair_losses(LossType type, const Score& w, const Score& l, const Tensor& 
     case LossType::apo_zero: return 1 - at::sigmoid(reward_w) + at::sigmoid(reward_l);  // arXiv 2408.06266
     case LossType::apo_down: return at::sigmoid(reward_w) + 1 - at::sigmoid(z);
     case LossType::aot:  // arXiv 2406.05882: the two sides are compared quantile by quantile
-      return smoothed_sigmoid(beta * (sorted(w.policy - l.policy) - sorted(w.reference - l.reference)), e);
-    case LossType::aot_unpaired: return smoothed_sigmoid(beta * (sorted(w.log_ratio()) - sorted(l.log_ratio())), e);
+      return logistic_loss(beta * (sorted(w.policy - l.policy) - sorted(w.reference - l.reference)), e);
+    case LossType::aot_unpaired: return logistic_loss(beta * (sorted(w.log_ratio()) - sorted(l.log_ratio())), e);
     case LossType::discopop: {  // arXiv 2406.08414; exp(-z) sigmoid(z/tau) would be infinite times zero for z << 0
       const Tensor sharp = z / o.discopop_tau;
       return -at::log_sigmoid(z) * at::sigmoid(-sharp) + at::exp(-z + at::log_sigmoid(sharp));
     }
     case LossType::sft: {  // one number for the whole step, so that it adds to every pair alike
-      const double in_step = batch.chosen_tokens_in_step;
-      const Tensor tokens = in_step > 0 ? at::full({}, in_step, z.options()) : w.length.sum().clamp_min(1);
       const double pairs = batch.pairs_in_step > 0 ? batch.pairs_in_step / static_cast<double>(z.size(0)) : 1;
-      return (-sequence_sum(batch.chosen.logps, batch.chosen.mask).sum() / tokens * pairs).expand_as(z);
+      return (supervised_loss(batch) * pairs).expand_as(z);
     }
   }
   return z;
@@ -115,27 +90,25 @@ const Choices<LossType> loss_types{{"sigmoid", LossType::sigmoid},
 }  // namespace
 
 PreferenceLoss dpo_loss(const PreferenceBatch& batch, const DpoOptions& o) {
-  const Side chosen = without_forbidden_tokens(batch.chosen), rejected = without_forbidden_tokens(batch.rejected);
-  Tensor chosen_weight = at::ones({}, chosen.logps.options()), rejected_weight = chosen_weight;
+  Side chosen = without_forbidden_tokens(batch.chosen), rejected = without_forbidden_tokens(batch.rejected);
+  if (o.reference == DpoOptions::Reference::none) chosen.reference_logps = rejected.reference_logps = Tensor();
+  Tensor chosen_weight, rejected_weight;
   if (o.ld_alpha) {
     const Tensor shorter = at::minimum(chosen.mask.sum(-1), rejected.mask.sum(-1));
     chosen_weight = length_weight(chosen.mask, shorter, *o.ld_alpha, chosen.logps);
     rejected_weight = length_weight(rejected.mask, shorter, *o.ld_alpha, rejected.logps);
   }
-  const Score w = score(chosen, chosen_weight, o), l = score(rejected, rejected_weight, o);
+  const Score w = score(chosen, chosen_weight), l = score(rejected, rejected_weight);
   const Tensor z = o.beta * (w.log_ratio() - l.log_ratio());  // [B]
 
   Tensor losses = at::zeros_like(z);
   for (size_t i = 0; i < o.loss_type.size(); ++i) {
     losses = losses + o.loss_weights[i] * pair_losses(o.loss_type[i], w, l, z, batch, o);
   }
-  return {.value = mean_over_pairs(losses, batch),
-          .losses = losses,
-          .chosen_rewards = (o.beta * w.log_ratio()).detach(),
-          .rejected_rewards = (o.beta * l.log_ratio()).detach(),
-          .parts = {{"policy_chosen_sum", w.policy.detach()},
-                    {"policy_rejected_sum", l.policy.detach()},
-                    {"logits", z.detach()}}};
+  PreferenceLoss loss = pairwise_loss(batch, losses, o.beta * w.log_ratio(), o.beta * l.log_ratio(), z);
+  loss.parts["policy_chosen_sum"] = w.policy.detach();
+  loss.parts["policy_rejected_sum"] = l.policy.detach();
+  return loss;
 }
 
 namespace {

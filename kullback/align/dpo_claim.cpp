@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kullback/align/dpo.h"
+#include "kullback/align/one_step.h"
 #include "kullback/base/registry.h"
 #include "kullback/world/claim.h"
 #include "kullback/world/law.h"
@@ -20,13 +21,6 @@ const Method& dpo() { return find_method("dpo", Family::alignment); }
 
 DpoOptions options(double beta, bool without_reference) {
   return {.beta = beta, .reference = without_reference ? DpoOptions::Reference::none : DpoOptions::Reference::policy};
-}
-
-/// Largest gradient of the population loss at a policy, over the numbers of its table.
-double largest_gradient(const World& world, const DpoOptions& o, const WorldPairs& pairs, const Tensor& rows) {
-  const Policy policy = tabular_policy(rows);
-  loss_in_world(world, dpo(), &o, pairs, policy).value.backward();
-  return policy.parameters[0].tensor.grad().abs().max().item<double>();
 }
 
 /// Infinite data: every prompt and pair with its probability.
@@ -70,7 +64,7 @@ ClaimResult exact_claim(bool with_baseline) {
     const Tensor rows = conditional_logps(world.space, best);
     const double loss = loss_in_world(world, dpo(), &o, pairs, tabular_policy(rows)).value.item<double>();
     loss_at_optimum = std::max(loss_at_optimum, std::abs(loss - entropy));
-    gradient_at_optimum = std::max(gradient_at_optimum, largest_gradient(world, o, pairs, rows));
+    gradient_at_optimum = std::max(gradient_at_optimum, largest_gradient(world, "dpo", &o, pairs, rows));
   }
   for (const FrontierPoint& point : frontier(world, 40)) curve.x.push_back(point.kl), curve.y.push_back(point.reward);
   result.tables.push_back(std::move(table));

@@ -33,6 +33,8 @@ std::vector<int32_t> bare_beginning(const Model& model, const std::string& metho
 }  // namespace
 
 RunResult run_alignment(const AlignJob& job) {
+  if (job.method->recipe.type() != typeid(PreferenceRecipe))
+    fail("option --method: {} does not train on preference pairs", job.method->name);
   const auto recipe = std::any_cast<PreferenceRecipe>(job.method->recipe);
   recipe.validate(job.method_options.get());
   check_run(job);

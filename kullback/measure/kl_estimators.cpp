@@ -6,6 +6,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/registry.h"
+#include "kullback/divergence/sampled_kl.h"
 
 namespace kullback {
 namespace {
@@ -29,7 +30,7 @@ Tensor kl_from_log_ratio(Estimator estimator, const Tensor& u) {
   switch (estimator) {
     case Estimator::k1: return u;
     case Estimator::k2: return u.square() / 2;
-    case Estimator::k3: return at::expm1(-u) + u;
+    case Estimator::k3: return k3_estimate(u);
     case Estimator::rb: break;
   }
   fail("rb is no function of a token's log-ratio: it needs both models' rows");

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
@@ -78,6 +79,9 @@ CheckOutputs preference_outputs(CheckCase& c, const Method& method) {
 
   const auto side = [&](const std::string& name) {
     Side s{.logps = {}, .reference_logps = {}, .mask = c.mask(name + "_mask"), .divergences = {}};
+    for (const char* prefix : {"", "reference_"}) {
+      if (std::ssize(s.uniforms) < needs.uniforms) s.uniforms.push_back(c.tensor(prefix + name + "_uniforms"));
+    }
     if (!c.has("policy_" + name + "_logits")) {
       s.logps = c.tensor("policy_" + name + "_logps");
       if (needs.reference_logps) s.reference_logps = c.tensor("reference_" + name + "_logps");
@@ -107,15 +111,7 @@ CheckOutputs preference_outputs(CheckCase& c, const Method& method) {
   };
   PreferenceBatch batch{.chosen = side("chosen"), .rejected = side("rejected"), .weight = {}};
   if (c.has("weight")) batch.weight = c.tensor("weight");
-  const PreferenceLoss loss = recipe.loss(batch, options.get());
-  CheckOutputs outputs = loss.parts;
-  outputs["loss"] = loss.value;
-  outputs["losses"] = loss.losses;
-  outputs["chosen_rewards"] = loss.chosen_rewards;
-  outputs["rejected_rewards"] = loss.rejected_rewards;
-  outputs["reward_margin"] = (loss.chosen_rewards - loss.rejected_rewards).mean();
-  outputs["reward_accuracy"] = (loss.chosen_rewards > loss.rejected_rewards).to(at::kDouble).mean();
-  return outputs;
+  return preference_outputs(recipe.loss(batch, options.get()));
 }
 
 CheckOutputs outputs_of(CheckCase& c, const Method& method) {
@@ -151,8 +147,11 @@ CheckCase::CheckCase(Json json, std::string where) {
     return json[key];
   };
   options_ = object("options"), inputs_ = object("inputs"), expected_ = object("expected");
-  const Json& place = json.contains("op") ? json : options_;  // some fixtures keep it among the options
-  if (place.contains("op") && place["op"].is_string()) op_ = place["op"].get<std::string>();
+  if (json.contains("op") && json["op"].is_string()) op_ = json["op"].get<std::string>();
+  for (const char* key : {"what", "op"}) {  // where some fixtures name it
+    if (options_.contains(key) && options_[key].is_string())
+      op_ = options_[key].get<std::string>(), options_.erase(key);
+  }
   if (!json.contains("tolerance") || !json["tolerance"].is_number()) fail("{}: no tolerance", where_);
   tolerance_ = json["tolerance"].get<double>();
 }
@@ -183,6 +182,19 @@ bool CheckReport::passed() const {
   return true;
 }
 
+CheckOutputs preference_outputs(const PreferenceLoss& loss) {
+  const Tensor margin = loss.chosen_rewards - loss.rejected_rewards, accuracy = (margin > 0).to(at::kDouble).mean();
+  CheckOutputs outputs = loss.parts;
+  outputs.insert({{"loss", loss.value},
+                  {"losses", loss.losses},
+                  {"chosen_rewards", loss.chosen_rewards},
+                  {"rejected_rewards", loss.rejected_rewards},
+                  {"reward_margin", margin.mean()},
+                  {"reward_accuracy", accuracy},
+                  {"accuracy", accuracy}});
+  return outputs;
+}
+
 CheckResult compare(CheckCase& c, CheckOutputs outputs) {
   CheckResult result{.name = c.name(), .passed = true, .tolerance = c.tolerance(), .at = ""};
   for (const auto& [key, value] : c.expected().items()) {
@@ -193,6 +205,12 @@ CheckResult compare(CheckCase& c, CheckOutputs outputs) {
           torch::autograd::grad({outputs["loss"]}, {input}, {}, /*retain_graph=*/true, /*create_graph=*/false,
                                 /*allow_unused=*/true);
       outputs[key] = gradients[0].defined() ? gradients[0] : at::zeros_like(input);
+    }
+    if (value.is_string() && !std::set<std::string>{"inf", "-inf", "nan"}.contains(value.get<std::string>())) {
+      const std::string named = key + "=" + value.get<std::string>();  // a name that was chosen, not a number
+      if (outputs.contains(named)) continue;
+      result.passed = false, result.largest_difference = unbounded, result.at = "no output " + named;
+      return result;
     }
     const auto ours = outputs.find(key);
     if (ours == outputs.end()) {

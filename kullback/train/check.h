@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kullback/base/json.h"
+#include "kullback/train/preference.h"
 
 namespace kullback {
 
@@ -43,6 +44,7 @@ class CheckCase {
   std::map<std::string, at::Tensor> tensors_;
 };
 
+/// Outputs by name. Where a name is expected and no number, the output's name is "key=name" and its tensor undefined.
 using CheckOutputs = std::map<std::string, at::Tensor>;
 
 /// Computes a case's outputs by the code that training uses. Gradients are not its business: where the case expects
@@ -54,6 +56,9 @@ using CheckFunction = std::function<CheckOutputs(CheckCase&)>;
 struct RegisteredCheck {
   RegisteredCheck(const std::string& method, const std::string& op, CheckFunction function);
 };
+
+/// What a preference loss gives back, under the fixtures' names: its parts, the loss and the rewards' statistics.
+CheckOutputs preference_outputs(const PreferenceLoss& loss);
 
 /// A case's outcome.
 struct CheckResult {

@@ -224,7 +224,7 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
     const double rate = optimizer_options.learning_rate * schedule_factor(optimizer_options, step, schedule.steps());
     const std::vector<int64_t> examples = schedule.step_examples(step);
     Figures figures = train_step(task, optimizer, optimizer_options, examples, options.batch_size, rate, measure);
-    task.after_step(figures);
+    task.after_step(step + 1, schedule.steps(), figures);
 
     Json row{{"step", step + 1}, {"epoch", schedule.epoch(step + 1)}};
     for (const auto& [name, mean] : figures) row["train/" + name] = number_or_null(mean.value());

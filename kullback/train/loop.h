@@ -44,8 +44,9 @@ class Task {
   virtual std::vector<Figures> evaluate(const std::function<void(int64_t done, int64_t total)>& progress) = 0;
   /// Tokens that went through the model so far.
   virtual int64_t tokens() const = 0;
-  /// After the optimiser's step, with the step's figures: what moves with training but is no weight.
-  virtual void after_step(Figures&) {}
+  /// After the optimiser has taken step `step` (from 1) of `steps`, with the step's figures: moves what moves with training
+  /// but is no weight, and may add to the figures.
+  virtual void after_step(int64_t step, int64_t steps, Figures& figures) { (void)step, (void)steps, (void)figures; }
   /// What of that a checkpoint has to hold.
   virtual Json state() const { return {}; }
   virtual void restore(const Json&) {}

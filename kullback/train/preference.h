@@ -16,16 +16,24 @@ struct Side {
   at::Tensor mask;             ///< [B,T] bool: true at the tokens of the response that count
   std::vector<at::Tensor>
       divergences;  ///< [B,T] each, policy rows against reference rows, in the order of Needs::divergences
+  std::vector<at::Tensor> uniforms = {};  ///< [B,T] each, in [0,1): Needs::uniforms of them
+  at::Tensor hidden = {};                 ///< [B,T,D] of the policy, at the row that predicts each token: Needs::hidden
+  at::Tensor reference_hidden = {};       ///< [B,T,D] of the reference
 };
 
 /// A batch of preference pairs as a loss sees it.
 struct PreferenceBatch {
   Side chosen, rejected;
   at::Tensor weight;  ///< [B] weight of each pair; undefined: all 1
+  /// [S] int64: which pair each row of `chosen` belongs to, where pairs have any number of them; undefined: one each.
+  at::Tensor chosen_pair = {};
+  /// Responses to other prompts than their own, a row for each of chosen, then rejected: Needs::mismatched.
+  Side mismatched = {};
+  int64_t vocabulary = 0;  ///< tokens of a row
   /// What means are taken over. A step may be cut into several batches (accumulation, several machines): these count the
   /// whole step, so that the sum of the batches' losses is exactly the loss of the big batch. 0: this batch is the step.
   double pairs_in_step = 0;
-  double chosen_tokens_in_step = 0;
+  double chosen_tokens_in_step = 0, rejected_tokens_in_step = 0;
 };
 
 /// What a preference loss gives back.

@@ -4,8 +4,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
 
+#include "kullback/base/error.h"
 #include "kullback/base/log.h"
+#include "kullback/base/random.h"
+#include "kullback/train/weight_average.h"
 
 namespace kullback {
 
@@ -44,7 +48,34 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
       prefix_(std::move(prefix)),
       training_cache_(training_.pairs.size()),
       held_out_cache_(held_out_.pairs.size()),
-      limits_(std::move(limits)) {}
+      limits_(std::move(limits)) {
+  if (!needs_.moving_reference) return;
+  moving_ = reference_.model->clone();
+  if (moving_->adapter().size() != policy_.adapter().size())
+    fail("option --reference-model: {} moves its reference towards the policy, so both must be of one build",
+         method.name);
+  if (needs_.moving_reference->weight < 1 && !policy_.adapter().empty())
+    fail("method {}: adapters A and B cannot be averaged apart; a reference that moves softly needs --train full",
+         method.name);
+}
+
+void PreferenceTask::after_step(int64_t step, int64_t steps, Figures& figures) {
+  limits_.after_step(figures);
+  const auto& rule = needs_.moving_reference;
+  if (!rule) return;
+  if (steps_seen_ == 0) {
+    for (int64_t earlier = 1; earlier < step; ++earlier) {
+      if (rule->now(earlier, steps))
+        fail("step {}: the reference has moved before, and checkpoints do not hold it; begin the run anew", step);
+    }
+  }
+  steps_seen_ = step;
+  if (!rule->now(step, steps)) return;
+  move_towards(moving_->parameters(), policy_.parameters(), rule->weight);
+  move_towards(moving_->adapter(), policy_.adapter(), rule->weight);
+  training_cache_.assign(training_cache_.size(), {});
+  held_out_cache_.assign(held_out_cache_.size(), {});
+}
 
 std::string PreferenceTask::describe(std::span<const int64_t> examples) const {
   std::vector<int64_t> lines;
@@ -76,22 +107,54 @@ void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pa
   }
   const at::NoGradGuard no_grad;
   const ResponseBatch batch = response_batch(sequences);
-  const Rows rows = reference_.model->head_rows(response_hidden(*reference_.model, batch, reference_.use));
+  const Reference against = loss_reference();
+  const Rows rows = against.model->head_rows(response_hidden(*against.model, batch, against.use));
   const Tensor logps =
       head_statistics(rows, HeadRequest{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}}).logps;
   const std::vector<Tensor> parts = logps.split_with_sizes(batch.counts);
   for (size_t i = 0; i < parts.size(); ++i) *into[i] = parts[i].clone();  // not a view of the whole batch
 }
 
+/// Each prompt with the response so many rows on, under both models, without a gradient.
+Side PreferenceTask::mismatched(const std::vector<const Sequence*>& sequences) const {
+  const auto count = static_cast<int64_t>(sequences.size());
+  std::vector<Sequence> mixed;
+  for (int64_t i = 0; i < count; ++i) {
+    const Sequence& own = *sequences[static_cast<size_t>(i)];
+    const Sequence& other = *sequences[static_cast<size_t>(((i + needs_.mismatched) % count + count) % count)];
+    Sequence sequence{.ids = {own.ids.begin(), own.ids.begin() + own.response_begin},
+                      .response_begin = own.response_begin};
+    sequence.ids.insert(sequence.ids.end(), other.ids.begin() + other.response_begin, other.ids.end());
+    mixed.push_back(std::move(sequence));
+  }
+  std::vector<const Sequence*> pointers;
+  for (const Sequence& sequence : mixed) pointers.push_back(&sequence);
+  const at::NoGradGuard no_grad;
+  const ResponseBatch batch = response_batch(pointers);
+  const auto logps = [&](const Reference& model) {
+    const Rows rows = model.model->head_rows(response_hidden(*model.model, batch, model.use));
+    const HeadRequest request{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}};
+    return padded(head_statistics(rows, request).logps, batch.counts);
+  };
+  Side side{.logps = logps({&policy_, AdapterUse::on}),
+            .reference_logps = {},
+            .mask = padding_mask(batch.counts),
+            .divergences = {}};
+  if (needs_.reference_logps) side.reference_logps = logps(loss_reference());
+  return side;
+}
+
 PreferenceTask::Scored PreferenceTask::scored(const std::vector<const PreferencePair*>& pairs,
-                                              const std::vector<Cached*>& caches, bool measure) const {
+                                              const std::vector<Cached*>& caches, bool measure,
+                                              const std::string& visit) const {
   const ResponseBatch batch = response_batch(both_sides(pairs));
-  const Rows policy = policy_.head_rows(response_hidden(policy_, batch));
+  const Tensor hidden = response_hidden(policy_, batch);
+  const Rows policy = policy_.head_rows(hidden);
   Rows reference;
   std::vector<RowDivergence> divergences = needs_.divergences;
   const std::vector<RowDivergence> limited = limits_.divergences();
   divergences.insert(divergences.end(), limited.begin(), limited.end());
-  const bool compared = reference_.model != nullptr && (measure || !divergences.empty());
+  const bool compared = reference_.model != nullptr && (measure || needs_.hidden || !divergences.empty());
   if (compared) reference = reference_rows(reference_, batch);
   const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = divergences};
   HeadStatistics statistics =
@@ -119,6 +182,28 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     chosen.divergences.push_back(parts[0]);
     rejected.divergences.push_back(parts[1]);
   }
+  if (needs_.hidden) {
+    const Tensor places = padded(at::arange(hidden.size(0), at::kLong), batch.counts);  // [2B,T]
+    const auto states = [&](const Tensor& values) {
+      return values.index_select(0, places.flatten()).reshape({places.size(0), places.size(1), -1}).chunk(2, 0);
+    };
+    const auto ours = states(hidden), theirs = states(reference.hidden);
+    chosen.hidden = ours[0], rejected.hidden = ours[1];
+    chosen.reference_hidden = theirs[0], rejected.reference_hidden = theirs[1];
+  }
+  for (int64_t set = 0; set < needs_.uniforms; ++set) {
+    Tensor numbers = at::zeros(chosen.mask.sizes(), at::kDouble).repeat({2, 1});  // [2B,T]
+    for (int64_t row = 0; row < numbers.size(0); ++row) {
+      const int64_t line = pairs[static_cast<size_t>(row) % pairs.size()]->line;
+      RandomStream stream(static_cast<uint64_t>(set), visit + (row < chosen.mask.size(0) ? "/chosen" : "/rejected"),
+                          static_cast<uint64_t>(line));
+      double* data = numbers.mutable_data_ptr<double>() + row * numbers.size(1);
+      for (int64_t t = 0; t < numbers.size(1); ++t) data[t] = stream.uniform();
+    }
+    chosen.uniforms.push_back(numbers.chunk(2, 0)[0]), rejected.uniforms.push_back(numbers.chunk(2, 0)[1]);
+  }
+  result.batch.vocabulary = policy_.config.vocabulary_size;
+  if (needs_.mismatched != 0) result.batch.mismatched = mismatched(both_sides(pairs));
   if (needs_.reference_logps) {
     fill_reference(pairs, caches);
     std::vector<Tensor> parts;
@@ -148,10 +233,14 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
     warn(fmt::format("{}: no token to count; the batch is skipped", describe(batch)));
     return {{"loss", {}}, {"skipped_pairs", {static_cast<double>(batch.size()), 1}}};
   }
-  Scored scored = this->scored(pairs, caches, measure);
+  // Which examples share a step changes with every visit, and is the same in a run that is resumed.
+  const std::string visit = needs_.uniforms > 0 ? fmt::format("visit {}", fmt::join(whole, " ")) : "";
+  Scored scored = this->scored(pairs, caches, measure, visit);
   scored.batch.pairs_in_step = static_cast<double>(whole.size());
   for (const int64_t i : whole)
-    scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted());
+    scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted()),
+        scored.batch.rejected_tokens_in_step +=
+        static_cast<double>(training_.pairs[static_cast<size_t>(i)].rejected.counted());
   const PreferenceLoss loss = recipe_.loss(scored.batch, options_);
   const double value = loss.value.item<double>();
   Tensor minimised = loss.value;
@@ -197,7 +286,7 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
       pairs.push_back(&all[i]);
       caches.push_back(&held_out_cache_[i]);
     }
-    const Scored s = scored(pairs, caches, /*measure=*/true);
+    const Scored s = scored(pairs, caches, /*measure=*/true, "held out");
     const PreferenceLoss loss = recipe_.loss(s.batch, options_);
     const Tensor chosen = sequence_sum(s.batch.chosen.logps, s.batch.chosen.mask),
                  rejected = sequence_sum(s.batch.rejected.logps, s.batch.rejected.mask);

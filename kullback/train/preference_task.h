@@ -29,7 +29,9 @@ class PreferenceTask : public Task {
   Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) override;
   std::vector<Figures> evaluate(const std::function<void(int64_t, int64_t)>& progress) override;
   int64_t tokens() const override { return tokens_; }
-  void after_step(Figures& figures) override { limits_.after_step(figures); }
+  /// Moves the limits' multipliers, and the reference that losses are measured against where the method has one that follows
+  /// the policy. The exact divergences that are logged stay those from the reference as it was.
+  void after_step(int64_t step, int64_t steps, Figures& figures) override;
   Json state() const override { return limits_.state(); }
   void restore(const Json& state) override { limits_.restore(state); }
 
@@ -42,12 +44,17 @@ class PreferenceTask : public Task {
     at::Tensor chosen, rejected;  // [n] each; undefined until computed
   };
   struct Scored;
-  Scored scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches,
-                bool measure) const;
+  /// `visit` names the draws of random numbers.
+  Scored scored(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches, bool measure,
+                const std::string& visit) const;
+  Reference loss_reference() const { return moving_ ? Reference{&*moving_, AdapterUse::on} : reference_; }
+  Side mismatched(const std::vector<const Sequence*>& sequences) const;
   void fill_reference(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches) const;
 
   const Transformer& policy_;
   Reference reference_;
+  std::optional<Transformer> moving_;  // a copy of it that follows the policy
+  int64_t steps_seen_ = 0;
   PreferenceRecipe recipe_;
   const void* options_;
   Needs needs_;

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,14 +13,28 @@
 
 namespace kullback {
 
+/// A reference that follows the policy: after each `every`-th step it becomes weight * policy + (1 - weight) * reference.
+struct MovingReference {
+  double weight = 1;  ///< of the policy, in (0, 1]
+  int64_t every = 0;  ///< steps; 0: see `parts`
+  int64_t parts = 1;  ///< where `every` is 0: the run is cut into so many equal parts, with an update between them
+  bool now(int64_t step, int64_t steps) const;  ///< whether an update follows this step (from 1) of so many
+};
+
 /// What a recipe needs besides the policy's log-probabilities of the labels. The trainer provides this and nothing more.
 struct Needs {
   bool reference_logps = false;           ///< log-probabilities of the labels under the reference
   bool reference_without_prompt = false;  ///< … with the prompt left out: log p(response)
   std::vector<RowDivergence> divergences =
-      {};  ///< between the policy's and the reference's rows, at every response token
+      {};                ///< between the policy's and the reference's rows, at every response token
+  int64_t uniforms = 0;  ///< sets of uniform numbers, one a token, new at every visit
+  bool hidden = false;   ///< both models' last hidden states at every response token
+  int64_t samples =
+      0;  ///< own samples of each pair, where they can be drawn (the exact world), for the chosen response
+  int64_t mismatched = 0;  ///< each row's prompt with the response so many rows on; 0: none
+  std::optional<MovingReference> moving_reference = {};  ///< else it is frozen
 
-  bool reference() const { return reference_logps || !divergences.empty(); }
+  bool reference() const { return reference_logps || hidden || !divergences.empty(); }
   std::vector<std::string> in_words() const;
 };
 

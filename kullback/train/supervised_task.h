@@ -19,7 +19,7 @@ class SupervisedTask : public Task {
   Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) override;
   std::vector<Figures> evaluate(const std::function<void(int64_t, int64_t)>& progress) override;
   int64_t tokens() const override { return tokens_; }
-  void after_step(Figures& figures) override { limits_.after_step(figures); }
+  void after_step(int64_t, int64_t, Figures& figures) override { limits_.after_step(figures); }
   Json state() const override { return limits_.state(); }
   void restore(const Json& state) override { limits_.restore(state); }
 

@@ -103,6 +103,19 @@ Tensor look_up(const Tensor& values, const Tensor& index) {
   return values.flatten().index_select(0, index.flatten()).reshape(index.sizes());
 }
 
+/// Responses of the reference to each pair's prompt, the same at every visit. [B K] int64
+Tensor own_samples(const World& world, const WorldPairs& pairs, int64_t count) {
+  std::vector<Sampler> samplers;
+  for (int64_t c = 0; c < world.reference.size(0); ++c) samplers.emplace_back(world.reference[c].exp());
+  RandomStream stream(0, "world/samples");
+  std::vector<int64_t> drawn;
+  for (int64_t i = 0; i < pairs.prompts.size(0); ++i) {
+    const Sampler& sampler = samplers[static_cast<size_t>(pairs.prompts[i].item<int64_t>())];
+    for (int64_t k = 0; k < count; ++k) drawn.push_back(sampler.draw(stream));
+  }
+  return at::tensor(drawn, at::kLong);
+}
+
 /// Rows of a reference that does not see the prompt: the mixture of its laws over prompts.
 Tensor without_prompt(const World& world) {
   const Tensor mixed = at::logsumexp(world.reference + world.prompts.log().unsqueeze(1), 0, /*keepdim=*/true);
@@ -111,7 +124,8 @@ Tensor without_prompt(const World& world) {
 
 }  // namespace
 
-PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, const Needs& needs, const Rows& policy) {
+PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, const Needs& needs, const Rows& policy,
+                                 int64_t visit) {
   const Tensor policy_rows = log_probabilities(policy);  // [C P, V]
   const Tensor reference_rows = needs.reference_without_prompt ? without_prompt(world) : world.reference_rows;
   std::vector<Tensor> divergences;  // [C P] each
@@ -120,14 +134,49 @@ PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, co
     request.divergences = needs.divergences;
     divergences = head_statistics(policy, as_rows(world.reference_rows), request).divergences;
   }
-  const auto side = [&](const Tensor& responses) {
-    const Places at = places(world, pairs.prompts, responses);
+  Tensor reference_hidden;
+  if (needs.hidden) {
+    if (!world.transformer) fail("the method needs hidden states, which a table has not: use --policy transformer");
+    Transformer reference = *world.transformer;
+    const at::NoGradGuard no_grad;
+    reference_hidden = transformer_policy(reference, world.space, world.prompts.size(0)).rows().hidden;
+  }
+  RandomStream stream(static_cast<uint64_t>(visit), "world/uniforms");
+  const auto side = [&](const Tensor& prompts, const Tensor& responses) {
+    const Places at = places(world, prompts, responses);
     Side s{.logps = look_up(policy_rows, at.tokens), .reference_logps = {}, .mask = at.mask, .divergences = {}};
     if (needs.reference_logps) s.reference_logps = look_up(reference_rows, at.tokens);
     for (const Tensor& divergence : divergences) s.divergences.push_back(look_up(divergence, at.prefixes));
+    for (int64_t set = 0; set < needs.uniforms; ++set) {
+      s.uniforms.push_back(at::empty(at.mask.sizes(), at::kDouble));
+      double* data = s.uniforms.back().mutable_data_ptr<double>();
+      for (int64_t i = 0; i < at.mask.numel(); ++i) data[i] = stream.uniform();
+    }
+    if (needs.hidden) {
+      const auto states = [&](const Tensor& hidden) {  // [C P,D] -> [B,L,D]
+        return hidden.index_select(0, at.prefixes.flatten()).reshape({at.mask.size(0), at.mask.size(1), -1});
+      };
+      s.hidden = states(policy.hidden), s.reference_hidden = states(reference_hidden);
+    }
     return s;
   };
-  return {.chosen = side(pairs.chosen), .rejected = side(pairs.rejected), .weight = pairs.weight, .pairs_in_step = 1};
+  PreferenceBatch batch{
+      .chosen = {}, .rejected = side(pairs.prompts, pairs.rejected), .weight = pairs.weight, .pairs_in_step = 1};
+  batch.vocabulary = world.space.vocabulary;
+  if (needs.samples > 0) {
+    const Tensor drawn = own_samples(world, pairs, needs.samples);  // [B K]
+    batch.chosen_pair = at::arange(pairs.prompts.size(0), at::kLong).repeat_interleave(needs.samples);
+    batch.chosen = side(pairs.prompts.repeat_interleave(needs.samples), drawn);
+  } else {
+    batch.chosen = side(pairs.prompts, pairs.chosen);
+  }
+  if (needs.mismatched != 0) {
+    const at::NoGradGuard no_grad;
+    batch.mismatched =
+        side(at::cat({pairs.prompts, pairs.prompts}), at::cat({pairs.chosen, pairs.rejected}).roll(-needs.mismatched));
+    batch.mismatched.logps = batch.mismatched.logps.detach();
+  }
+  return batch;
 }
 
 }  // namespace kullback

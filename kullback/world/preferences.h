@@ -30,7 +30,9 @@ WorldPairs sampled_pairs(const World& world, int64_t count, double label_noise, 
 double label_entropy(const World& world, const WorldPairs& pairs);
 
 /// The pairs as any preference recipe takes them: what it needs of policy and reference rows [C,P,V] at every token, and
-/// nothing more. `policy`: rows for the streaming head, differentiable.
-PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, const Needs& needs, const Rows& policy);
+/// nothing more. `policy`: rows for the streaming head, differentiable. Random numbers differ from visit to visit. Error
+/// where hidden states are needed and the policy is a table.
+PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, const Needs& needs, const Rows& policy,
+                                 int64_t visit = 0);
 
 }  // namespace kullback

@@ -6,6 +6,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/train/optimizer.h"
+#include "kullback/train/weight_average.h"
 
 namespace kullback {
 
@@ -44,9 +45,9 @@ const PreferenceRecipe& recipe_of(const Method& method) {
 }  // namespace
 
 PreferenceLoss loss_in_world(const World& world, const Method& method, const void* options, const WorldPairs& pairs,
-                             const Policy& policy) {
+                             const Policy& policy, int64_t visit) {
   const PreferenceRecipe& recipe = recipe_of(method);
-  return recipe.loss(preference_batch(world, pairs, recipe.needs(options), policy.rows()), options);
+  return recipe.loss(preference_batch(world, pairs, recipe.needs(options), policy.rows(), visit), options);
 }
 
 Tensor train_in_world(const World& world, const Method& method, const void* options, const WorldPairs& pairs,
@@ -54,15 +55,23 @@ Tensor train_in_world(const World& world, const Method& method, const void* opti
                       std::optional<Policy> start) {
   recipe_of(method).validate(options);
   const Policy policy = start ? *std::move(start) : fresh_policy(world);
+  World against = world;  // whose reference may follow the policy
+  const auto rule = recipe_of(method).needs(options).moving_reference;
+  const std::optional<Policy> moving = rule ? std::optional(fresh_policy(world)) : std::nullopt;
   const OptimizerOptions adamw{.learning_rate = training.learning_rate, .warmup = 0};
   Optimizer optimizer(policy.parameters, adamw);
   for (int64_t step = 0; step < training.steps; ++step) {
-    const PreferenceLoss loss = loss_in_world(world, method, options, pairs, policy);
+    const PreferenceLoss loss = loss_in_world(against, method, options, pairs, policy, step);
     const double value = loss.value.item<double>();
     if (!std::isfinite(value)) fail("step {}: the loss of {} is {}", step + 1, method.name, value);
     loss.value.backward();
     optimizer.step(training.learning_rate * schedule_factor(adamw, step, training.steps));
     optimizer.clear_gradients();
+    if (rule && rule->now(step + 1, training.steps)) {
+      move_towards(moving->parameters, policy.parameters, rule->weight);
+      against.reference_rows = moving->log_rows(world.space).detach();
+      against.reference = response_logps(world.space, against.reference_rows);
+    }
     if (watch) watch(step + 1, value);
   }
   const at::NoGradGuard no_grad;

@@ -31,6 +31,6 @@ at::Tensor train_in_world(const World& world, const Method& method, const void* 
 
 /// The recipe's loss on pairs at a policy, without training: differentiable.
 PreferenceLoss loss_in_world(const World& world, const Method& method, const void* options, const WorldPairs& pairs,
-                             const Policy& policy);
+                             const Policy& policy, int64_t visit = 0);
 
 }  // namespace kullback
