@@ -50,6 +50,13 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
       prefix_(std::move(prefix)),
       training_cache_(training_.pairs.size()),
       held_out_cache_(held_out_.pairs.size()) {
+  for (const PreferenceData* data : {&training_, &held_out_}) {
+    for (const PreferencePair& pair : data->pairs) {
+      if (!needs_.unpaired && !(pair.has_chosen && pair.has_rejected))
+        fail("{}:{}: one labelled response alone, where {} needs a chosen and a rejected one (kto takes such rows)",
+             data->path, pair.line, method.name);
+    }
+  }
   if (!needs_.moving_reference) return;
   moving_ = reference_.model->clone();
   if (moving_->adapter().size() != policy_.adapter().size())
@@ -216,7 +223,25 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     chosen.uniforms.push_back(numbers.chunk(2, 0)[0]), rejected.uniforms.push_back(numbers.chunk(2, 0)[1]);
   }
   result.batch.vocabulary = policy_.config.vocabulary_size;
-  if (needs_.mismatched != 0) result.batch.mismatched = mismatched(both_sides(pairs));
+  const auto present = [&](bool PreferencePair::*has) {
+    std::vector<int64_t> flags;
+    for (const PreferencePair* pair : pairs) flags.push_back(pair->*has);
+    return at::tensor(flags, at::kLong).to(at::kBool);
+  };
+  if (needs_.unpaired) {
+    result.batch.chosen_present = present(&PreferencePair::has_chosen);
+    result.batch.rejected_present = present(&PreferencePair::has_rejected);
+  }
+  if (needs_.mismatched != 0) {
+    std::vector<const Sequence*> sequences;
+    for (const PreferencePair* pair : pairs) {
+      if (pair->has_chosen) sequences.push_back(&pair->chosen);
+    }
+    for (const PreferencePair* pair : pairs) {
+      if (pair->has_rejected) sequences.push_back(&pair->rejected);
+    }
+    result.batch.mismatched = mismatched(sequences);
+  }
   if (needs_.reference_logps) {
     fill_reference(pairs, caches);
     std::vector<Tensor> parts;
