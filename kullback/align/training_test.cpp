@@ -36,7 +36,7 @@ const std::string labelled = R"({"prompt": "Hi", "completion": "Hello there.", "
 {"prompt": "Bye", "completion": "Good bye!", "label": true}
 )";
 
-struct Run {
+struct TinyRun {
   Model model = test::tiny_model(1, at::kDouble);
   const Method& method;
   std::shared_ptr<void> options;
@@ -44,7 +44,7 @@ struct Run {
   std::unique_ptr<PreferenceTask> task;
   std::unique_ptr<AdamW> optimizer;
 
-  Run(const std::string& name, const Json& given, const std::string& text) : method(find_method(name)) {
+  TinyRun(const std::string& name, const Json& given, const std::string& text) : method(find_method(name)) {
     options = method.options->defaults();
     method.options->assign(options.get(), given, "test");
     add_lora(model.transformer, {.rank = 2, .alpha = 4}, 3);
@@ -73,7 +73,7 @@ TEST(MethodsInTraining, EachTakesStepsFromTheCommandsOwnOptions) {
         {"kto", Json::object()},
         {"tr-dpo", {{"mode", "hard"}, {"sync-steps", 2}}}}) {
     SCOPED_TRACE(name);
-    Run run(name, given, pairs);
+    TinyRun run(name, given, pairs);
     double last = 0;
     for (int64_t step = 1; step <= 3; ++step) last = run.step({0, 1, 2, 3}, step).at("loss").value();
     EXPECT_TRUE(std::isfinite(last));
@@ -82,7 +82,7 @@ TEST(MethodsInTraining, EachTakesStepsFromTheCommandsOwnOptions) {
 
 TEST(MethodsInTraining, DrawnTokensAreThoseOfTheStepHoweverItIsCut) {
   const auto loss = [](std::vector<int64_t> order, int64_t batch) {
-    Run run("sampo", Json::object(), pairs);
+    TinyRun run("sampo", Json::object(), pairs);
     run.step({0, 1, 2, 3}, 1);
     return run.step(std::move(order), 2, batch).at("loss").value();
   };
@@ -91,21 +91,23 @@ TEST(MethodsInTraining, DrawnTokensAreThoseOfTheStepHoweverItIsCut) {
 }
 
 TEST(MethodsInTraining, AHardUpdateMakesThePolicyTheReference) {
-  Run run("tr-dpo", {{"mode", "hard"}, {"sync-steps", 2}}, pairs);
+  TinyRun run("tr-dpo", {{"mode", "hard"}, {"sync-steps", 2}}, pairs);
   EXPECT_NEAR(run.step({0, 1, 2, 3}, 1).at("loss").value(), std::log(2), 1e-12);
   EXPECT_LT(run.step({0, 1, 2, 3}, 2).at("loss").value(), std::log(2));
   EXPECT_NEAR(run.step({0, 1, 2, 3}, 3).at("loss").value(), std::log(2), 1e-12);
   EXPECT_LT(run.step({0, 1, 2, 3}, 4).at("loss").value(), std::log(2));
 }
 
-TEST(MethodsInTraining, AdaptersAreNotAveragedApart) { EXPECT_THROW(Run("tr-dpo", {{"mode", "soft"}}, pairs), Error); }
+TEST(MethodsInTraining, AdaptersAreNotAveragedApart) {
+  EXPECT_THROW(TinyRun("tr-dpo", {{"mode", "soft"}}, pairs), Error);
+}
 
 TEST(MethodsInTraining, KtoTakesSingleLabelledResponsesAndOthersRefuseThem) {
-  Run run("kto", {{"undesirable-weight", 1.5}}, labelled);
+  TinyRun run("kto", {{"undesirable-weight", 1.5}}, labelled);
   // At the reference every value is 1/2 and z0 is 0.
   EXPECT_NEAR(run.step({0, 1, 2}, 1).at("loss").value(), (0.5 + 0.75 + 0.5) / 3, 1e-12);
   EXPECT_LT(run.step({0, 1, 2}, 2).at("loss").value(), (0.5 + 0.75 + 0.5) / 3);
-  EXPECT_THROW(Run("dpo", Json::object(), labelled), Error);
+  EXPECT_THROW(TinyRun("dpo", Json::object(), labelled), Error);
 }
 
 TEST(Kto, SingleResponsesAreRowsOfTheirOwn) {
