@@ -63,7 +63,7 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
     fail("option --reference-model: {} moves its reference towards the policy, so both must be of one build",
          method.name);
   if (needs_.moving_reference->weight < 1 && !policy_.adapter().empty())
-    fail("method {}: adapters A and B cannot be averaged apart; a reference that moves softly needs --train full",
+    fail("method {}: adapters A and B cannot be averaged apart; take hard updates of the reference, or --train full",
          method.name);
 }
 
