@@ -33,7 +33,7 @@ const Options<ShowOptions>& show_options() {
                   "strength of the KL penalty of the optimum that is shown")
           .option("show", &ShowOptions::show, non_negative, "responses shown of the likeliest prompt, the best first")
           .option("frontier", &ShowOptions::frontier, at_least(2), "points of the exact frontier")
-          .option("divergence", &ShowOptions::divergence,
+          .option("distances", &ShowOptions::divergence,
                   "measured between each policy and the reference, on responses and summed over tokens")
           .option("plot", &ShowOptions::plot, "write the reward-KL plot to this SVG file")
           .option("json", &ShowOptions::json, "one JSON object instead of tables");

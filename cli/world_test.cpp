@@ -55,7 +55,7 @@ TEST(WorldCommand, RefusesWhatItCannotBuild) {
   expect_refused("world --method kl-estimators", "kl-estimators");
   expect_refused("world --method dpo --label-noise 0.1", "--label-noise");
   expect_refused("world --beta 1", "--beta");
-  expect_refused("world --divergence kll", "did you mean \"kl\"");
+  expect_refused("world --distances kll", "did you mean \"kl\"");
   expect_refused("world --method dpo --vocabulary 6 --length 5", "sample pairs");
   expect_refused("world --frontier 2 --plot nowhere/at/all.svg", "nowhere/at/all.svg");
 }

@@ -47,13 +47,13 @@ const Registered d2o{
             "When only bad answers are labelled. The negatives' likelihood has no floor: watch KL(reference || policy) "
             "and stop early. `kullback align` takes `chosen` for the one self sample of its row, drawn beforehand "
             "under an "
-            "instruction to be harmless that is left out of the prompt; `kullback world` draws `samples` of them.")
+            "instruction to be harmless that is left out of the prompt; `kullback world` draws k of them.")
         .paper(
             {"Negating Negatives: Alignment with Human Negative Samples via Distributional Dispreference Optimization",
              "2403.03419", "EMNLP Findings 2024"})
         .option("beta", &D2oOptions::beta, positive, "weight of the self samples", "paper")
         .option("alpha", &D2oOptions::alpha, positive, "weight of the bad response", "paper")
-        .option("samples", &D2oOptions::samples, at_least(1), "self samples a prompt that are used, at most", "paper")
+        .option("k", &D2oOptions::samples, at_least(1), "self samples a prompt, where they can be drawn", "paper")
         .needs([](const D2oOptions& o) { return Needs{.reference_logps = true, .samples = o.samples}; })
         .loss(d2o_loss)};
 

@@ -26,7 +26,7 @@ Tensor worth(const Side& side, const KtoOptions& o) {
 Tensor reference_point(const KtoRows& rows, const KtoOptions& o, const Tensor& like) {
   if (!o.reference_point()) return at::zeros({}, like.options());
   Tensor count = (token_counts(rows.mismatched.mask, like) > 0).to(like.scalar_type());
-  if (rows.weight.defined()) count = count * rows.weight;
+  if (rows.weight.defined() && rows.weight.size(0) == count.size(0)) count = count * rows.weight;
   const Tensor total = count.sum();
   const Tensor mean = (count * worth(rows.mismatched, o)).sum().detach() / at::where(total > 0, total, total + 1);
   return o.reference() ? mean.clamp_min(0) : mean;
@@ -58,10 +58,18 @@ PreferenceLoss kto_loss(const PreferenceBatch& batch, const KtoOptions& o) {
                      .weight = batch.weight.defined() ? batch.weight.repeat({2}) : Tensor()};
   const KtoLoss k = kto_rows_loss(rows, o);
   const auto halves = k.losses.chunk(2, 0), rewards = (o.beta * k.log_ratios).detach().chunk(2, 0);
-  PreferenceLoss loss =
-      pairwise_loss(batch, (halves[0] + halves[1]) / 2, rewards[0], rewards[1], rewards[0] - rewards[1]);
-  loss.parts.insert(
-      {{"z0", k.z0}, {"reward_desirable_mean", rewards[0].mean()}, {"reward_undesirable_mean", rewards[1].mean()}});
+  const auto presence = [&](const Tensor& given) {  // [B], 1 or 0
+    return given.defined() ? given.to(k.losses.scalar_type()) : at::ones({pairs}, k.losses.options());
+  };
+  const Tensor has_w = presence(batch.chosen_present), has_l = presence(batch.rejected_present);
+  PreferenceLoss loss = pairwise_loss(batch, (halves[0] * has_w + halves[1] * has_l) / (has_w + has_l), rewards[0],
+                                      rewards[1], rewards[0] - rewards[1]);
+  loss.parts["z0"] = k.z0;
+  const auto log_those = [&](const std::string& name, const Tensor& values, const Tensor& has) {
+    if ((has > 0).any().item<bool>()) loss.parts[name] = values.masked_select(has > 0);  // one label alone is normal
+  };
+  log_those("reward_desirable", rewards[0], has_w);
+  log_those("reward_undesirable", rewards[1], has_l);
   return loss;
 }
 
@@ -79,9 +87,11 @@ const Registered kto{
                  "       weight * (1 - sigmoid(beta * (z0 - r))) if not\n"
                  "r    = log policy(y | prompt) - log reference(y | prompt)\n"
                  "z0   = max(0, mean of r over responses put to other prompts), no gradient: an estimate of the KL")
-        .when("When labels say good or bad rather than better, or are few on one side: keep desirable-weight * "
-              "n_desirable / (undesirable-weight * n_undesirable) between 1 and 4/3. Pairs are taken as two labelled "
-              "responses each. A batch needs two pairs or more, or the mismatched prompt is the response's own.")
+        .when(
+            "When labels say good or bad rather than better, or are few on one side: keep desirable-weight * "
+            "n_desirable / (undesirable-weight * n_undesirable) between 1 and 4/3. Data: rows of prompt, "
+            "completion and label, or pairs, which are taken as two labelled responses each. A batch needs two rows or "
+            "more, or the mismatched prompt is the response's own.")
         .paper({"KTO: Model Alignment as Prospect Theoretic Optimization", "2402.01306", "ICML 2024"})
         .option("beta", &KtoOptions::beta, positive, "scale of the log-ratios", "authors' configuration")
         .option("desirable-weight", &KtoOptions::desirable_weight, positive, "weight of good responses", "paper")
@@ -97,6 +107,7 @@ const Registered kto{
                 "whose response a row's prompt is scored with for the reference point", "authors' code")
         .needs([](const KtoOptions& o) {
           return Needs{.reference_logps = o.reference(),
+                       .unpaired = true,
                        .mismatched = o.reference_point() ? partner_offset(o.kl_partner) : 0};
         })
         .loss(kto_loss)};

@@ -37,8 +37,8 @@ KtoLoss kto_rows_loss(const KtoRows& rows, const KtoOptions& options);
 /// 1 - sigmoid(a): what a response of value a loses. Elementwise.
 at::Tensor kto_value_loss(const at::Tensor& a);
 
-/// Pairs as rows: chosen are desirable, rejected undesirable. Parts: `z0`, `reward_desirable_mean`,
-/// `reward_undesirable_mean`.
+/// Pairs as rows: those present of chosen are desirable, of rejected undesirable. Parts: `z0`, `reward_desirable`,
+/// `reward_undesirable` of the rows that there are.
 PreferenceLoss kto_loss(const PreferenceBatch& batch, const KtoOptions& options);
 
 /// How many rows on the response is that a row's prompt is scored with.

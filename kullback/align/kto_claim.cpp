@@ -34,7 +34,7 @@ Tensor expected_loss(const World& world, const Tensor& law, double kept, const K
 Tensor trained(const World& world, double kept, const KtoOptions& o) {
   const Tensor logits = world.reference[0].clone().requires_grad_(true);
   const OptimizerOptions settings{.learning_rate = 0.05, .warmup = 0};
-  AdamW optimizer({{"logits", logits}}, settings);
+  Optimizer optimizer({{"logits", logits}}, settings);
   for (int64_t step = 0; step < 300; ++step) {
     expected_loss(world, at::log_softmax(logits, 0), kept, o).backward();
     optimizer.step(0.05);

@@ -61,7 +61,26 @@ double weight(const Json& row, const std::string& place) {
   return row["weight"].get<double>();
 }
 
+/// One response with a label: good ones are chosen, bad ones rejected, and the other side is empty.
+PreferencePair read_labelled(const Json& row, int64_t line, const std::string& place) {
+  for (const char* field : {"prompt", "label"}) {
+    if (!row.contains(field)) fail("{}: no column \"{}\" beside \"completion\"", place, field);
+  }
+  const Json& label = row["label"];
+  if (!label.is_boolean() && label != 0 && label != 1) fail("{}: \"label\" is neither true nor false", place);
+  PreferencePair pair;
+  pair.line = line;
+  pair.prompt = conversation(row, "prompt", "user", place);
+  const bool good = label == true || label == 1;
+  pair.has_chosen = good, pair.has_rejected = !good;
+  (good ? pair.chosen_text : pair.rejected_text) =
+      answer(conversation(row, "completion", "assistant", place), "completion", place);
+  pair.weight = weight(row, place);
+  return pair;
+}
+
 PreferencePair read_pair(const Json& row, int64_t line, const std::string& place) {
+  if (row.contains("completion") && !row.contains("chosen")) return read_labelled(row, line, place);
   for (const char* field : {"chosen", "rejected"}) {
     if (!row.contains(field)) fail("{}: no column \"{}\"", place, field);
   }
@@ -247,7 +266,12 @@ PreferenceData load_preferences(const std::filesystem::path& path, const Model& 
     bool cut = false;
     for (const auto& [sequence, text, name] :
          {std::tuple{&pair.chosen, &pair.chosen_text, "chosen"}, {&pair.rejected, &pair.rejected_text, "rejected"}}) {
-      *sequence = encode_response(model, pair.prompt, *text, options.text_format, &data.counts.merged);
+      if (text->empty()) {  // the side that a labelled response has not
+        sequence->ids = encode_prompt(model, pair.prompt, options.text_format);
+        sequence->response_begin = std::ssize(sequence->ids);
+      } else {
+        *sequence = encode_response(model, pair.prompt, *text, options.text_format, &data.counts.merged);
+      }
       if (sequence->response_begin == 0) fail("{}: the prompt is empty", place);
       if (!fits(*sequence, options, data.counts, place, name)) return;
       if (sequence->ids.size() > limit) sequence->ids.resize(limit), cut = true;

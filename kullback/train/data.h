@@ -33,6 +33,8 @@ struct Sequence {
 struct PreferencePair {
   int64_t line = 0;  ///< in its file, from 1
   Sequence chosen, rejected;
+  bool has_chosen = true,
+       has_rejected = true;     ///< false: one labelled response alone; that side is a prompt without one
   double weight = 1;            ///< column `weight`
   std::vector<Message> prompt;  ///< as read, for samples and reports
   std::string chosen_text, rejected_text;
@@ -72,7 +74,8 @@ struct SupervisedData {
 SupervisedData load_supervised(const std::filesystem::path& path, const Model& model, const DataOptions& options);
 
 /// Reads preferences in TRL's columns: `prompt`, `chosen`, `rejected` as strings or lists of messages, or only `chosen` and
-/// `rejected` with the conversation in both; optionally `weight`. Errors name file and line.
+/// `rejected` with the conversation in both; or single responses as `prompt`, `completion` and `label`, good ones as chosen
+/// and bad ones as rejected; optionally `weight`. Errors name file and line.
 PreferenceData load_preferences(const std::filesystem::path& path, const Model& model, const DataOptions& options);
 
 /// A prompt and its response as ids. The prompt's ids are what they will be in use, where the model continues them: if the

@@ -27,7 +27,9 @@ struct PreferenceBatch {
   at::Tensor weight;  ///< [B] weight of each pair; undefined: all 1
   /// [S] int64: which pair each row of `chosen` belongs to, where pairs have any number of them; undefined: one each.
   at::Tensor chosen_pair = {};
-  /// Responses to other prompts than their own, a row for each of chosen, then rejected: Needs::mismatched.
+  /// [B] bool: which pairs have this side; undefined: all. Only where Needs::unpaired.
+  at::Tensor chosen_present = {}, rejected_present = {};
+  /// Responses to other prompts than their own, a row for each of chosen, then rejected, that is present: Needs::mismatched.
   Side mismatched = {};
   int64_t vocabulary = 0;  ///< tokens of a row
   /// What means are taken over. A step may be cut into several batches (accumulation, several machines): these count the

@@ -49,13 +49,20 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
       training_cache_(training_.pairs.size()),
       held_out_cache_(held_out_.pairs.size()),
       limits_(std::move(limits)) {
+  for (const PreferenceData* data : {&training_, &held_out_}) {
+    for (const PreferencePair& pair : data->pairs) {
+      if (!needs_.unpaired && !(pair.has_chosen && pair.has_rejected))
+        fail("{}:{}: one labelled response alone, where {} needs a chosen and a rejected one (kto takes such rows)",
+             data->path, pair.line, method.name);
+    }
+  }
   if (!needs_.moving_reference) return;
   moving_ = reference_.model->clone();
   if (moving_->adapter().size() != policy_.adapter().size())
     fail("option --reference-model: {} moves its reference towards the policy, so both must be of one build",
          method.name);
   if (needs_.moving_reference->weight < 1 && !policy_.adapter().empty())
-    fail("method {}: adapters A and B cannot be averaged apart; a reference that moves softly needs --train full",
+    fail("method {}: adapters A and B cannot be averaged apart; take hard updates of the reference, or --train full",
          method.name);
 }
 
@@ -203,7 +210,25 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     chosen.uniforms.push_back(numbers.chunk(2, 0)[0]), rejected.uniforms.push_back(numbers.chunk(2, 0)[1]);
   }
   result.batch.vocabulary = policy_.config.vocabulary_size;
-  if (needs_.mismatched != 0) result.batch.mismatched = mismatched(both_sides(pairs));
+  const auto present = [&](bool PreferencePair::*has) {
+    std::vector<int64_t> flags;
+    for (const PreferencePair* pair : pairs) flags.push_back(pair->*has);
+    return at::tensor(flags, at::kLong).to(at::kBool);
+  };
+  if (needs_.unpaired) {
+    result.batch.chosen_present = present(&PreferencePair::has_chosen);
+    result.batch.rejected_present = present(&PreferencePair::has_rejected);
+  }
+  if (needs_.mismatched != 0) {
+    std::vector<const Sequence*> sequences;
+    for (const PreferencePair* pair : pairs) {
+      if (pair->has_chosen) sequences.push_back(&pair->chosen);
+    }
+    for (const PreferencePair* pair : pairs) {
+      if (pair->has_rejected) sequences.push_back(&pair->rejected);
+    }
+    result.batch.mismatched = mismatched(sequences);
+  }
   if (needs_.reference_logps) {
     fill_reference(pairs, caches);
     std::vector<Tensor> parts;

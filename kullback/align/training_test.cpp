@@ -1,0 +1,129 @@
+// The methods under the real trainer, on a tiny model: what they need beyond log-probabilities is there and is right.
+#include <fstream>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kullback/align/kto.h"
+#include "kullback/align/preference_batch_test.h"
+#include "kullback/align/tr_dpo.h"
+#include "kullback/base/error.h"
+#include "kullback/base/registry.h"
+#include "kullback/lm/lora.h"
+#include "kullback/train/preference_task.h"
+#include "kullback/train/tiny_model_test.h"
+
+namespace kullback {
+namespace {
+
+using at::Tensor;
+
+PreferenceData data_of(const Model& model, const std::string& text) {
+  static int number = 0;
+  const auto path = std::filesystem::path(::testing::TempDir()) / fmt::format("align-{}.jsonl", ++number);
+  std::ofstream(path) << text;
+  return load_preferences(path, model, {});
+}
+
+const std::string pairs = R"({"prompt": "Hi", "chosen": "Hello there, friend.", "rejected": "No."}
+{"prompt": "Two?", "chosen": "2", "rejected": "It is three, I think."}
+{"prompt": "A word", "chosen": "Sun", "rejected": "Well"}
+{"prompt": "Bye", "chosen": "Good bye!", "rejected": "Stay."}
+)";
+const std::string labelled = R"({"prompt": "Hi", "completion": "Hello there.", "label": true}
+{"prompt": "Two?", "completion": "Three", "label": false}
+{"prompt": "Bye", "completion": "Good bye!", "label": true}
+)";
+
+struct TinyRun {
+  Model model = test::tiny_model(1, at::kDouble);
+  const Method& method;
+  std::shared_ptr<void> options;
+  OptimizerOptions settings{.learning_rate = 1e-2, .warmup = 0};
+  std::unique_ptr<PreferenceTask> task;
+  std::unique_ptr<AdamW> optimizer;
+
+  TinyRun(const std::string& name, const Json& given, const std::string& text) : method(find_method(name)) {
+    options = method.options->defaults();
+    method.options->assign(options.get(), given, "test");
+    add_lora(model.transformer, {.rank = 2, .alpha = 4}, 3);
+    task = std::make_unique<PreferenceTask>(
+        model.transformer, Reference{&model.transformer, AdapterUse::off}, method, options.get(), data_of(model, text),
+        PreferenceData{.path = {}, .pairs = {}, .counts = {}}, std::vector<int32_t>{});
+    optimizer = std::make_unique<AdamW>(model.transformer.trainable(), settings);
+  }
+  Figures step(std::vector<int64_t> examples, int64_t number, int64_t batch = 4) {
+    const Figures figures = train_step(*task, *optimizer, settings, examples, batch, 1e-2, false);
+    task->after_step(number, 10);
+    return figures;
+  }
+};
+
+TEST(MethodsInTraining, EachTakesStepsFromTheCommandsOwnOptions) {
+  for (const auto& [name, given] :
+       {std::pair<const char*, Json>{"f-dpo", {{"divergence", "jsd"}}},
+        {"tdpo", Json::object()},
+        {"sampo", {{"mode", "independent"}}},
+        {"ln-dpo", {{"variant", "simpo"}}},
+        {"h-dpo", Json::object()},
+        {"cpl", {{"bc-coeff", 1.0}}},
+        {"d2o", Json::object()},
+        {"dpo-kernels", {{"embedding", "policy"}, {"kernel", "hmk"}, {"link", "logsigmoid"}}},
+        {"kto", Json::object()},
+        {"tr-dpo", {{"mode", "hard"}, {"sync-steps", 2}}}}) {
+    SCOPED_TRACE(name);
+    TinyRun run(name, given, pairs);
+    double last = 0;
+    for (int64_t step = 1; step <= 3; ++step) last = run.step({0, 1, 2, 3}, step).at("loss").value();
+    EXPECT_TRUE(std::isfinite(last));
+  }
+}
+
+TEST(MethodsInTraining, DrawnTokensAreThoseOfTheStepHoweverItIsCut) {
+  const auto loss = [](std::vector<int64_t> order, int64_t batch) {
+    TinyRun run("sampo", Json::object(), pairs);
+    run.step({0, 1, 2, 3}, 1);
+    return run.step(std::move(order), 2, batch).at("loss").value();
+  };
+  EXPECT_NEAR(loss({3, 1, 0, 2}, 4), loss({3, 1, 0, 2}, 1), 1e-12);
+  EXPECT_NE(loss({3, 1, 0, 2}, 4), loss({0, 1, 2, 3}, 4));  // another visit draws anew
+}
+
+TEST(MethodsInTraining, AHardUpdateMakesThePolicyTheReference) {
+  TinyRun run("tr-dpo", {{"mode", "hard"}, {"sync-steps", 2}}, pairs);
+  EXPECT_NEAR(run.step({0, 1, 2, 3}, 1).at("loss").value(), std::log(2), 1e-12);
+  EXPECT_LT(run.step({0, 1, 2, 3}, 2).at("loss").value(), std::log(2));
+  EXPECT_NEAR(run.step({0, 1, 2, 3}, 3).at("loss").value(), std::log(2), 1e-12);
+  EXPECT_LT(run.step({0, 1, 2, 3}, 4).at("loss").value(), std::log(2));
+}
+
+TEST(MethodsInTraining, AdaptersAreNotAveragedApart) {
+  EXPECT_THROW(TinyRun("tr-dpo", {{"mode", "soft"}}, pairs), Error);
+}
+
+TEST(MethodsInTraining, KtoTakesSingleLabelledResponsesAndOthersRefuseThem) {
+  TinyRun run("kto", {{"undesirable-weight", 1.5}}, labelled);
+  // At the reference every value is 1/2 and z0 is 0.
+  EXPECT_NEAR(run.step({0, 1, 2}, 1).at("loss").value(), (0.5 + 0.75 + 0.5) / 3, 1e-12);
+  EXPECT_LT(run.step({0, 1, 2}, 2).at("loss").value(), (0.5 + 0.75 + 0.5) / 3);
+  EXPECT_THROW(TinyRun("dpo", Json::object(), labelled), Error);
+}
+
+TEST(Kto, SingleResponsesAreRowsOfTheirOwn) {
+  PreferenceBatch batch = random_pairs(2, 3, 8);
+  batch.chosen_present = at::tensor({1, 0}).to(at::kBool);
+  batch.rejected_present = at::tensor({0, 1}).to(at::kBool);
+  const KtoRows rows{
+      .responses = {.logps = at::stack({batch.chosen.logps[0], batch.rejected.logps[1]}),
+                    .reference_logps = at::stack({batch.chosen.reference_logps[0], batch.rejected.reference_logps[1]}),
+                    .mask = at::stack({batch.chosen.mask[0], batch.rejected.mask[1]}),
+                    .divergences = {}},
+      .desirable = at::tensor({1, 0}).to(at::kBool),
+      .mismatched = batch.mismatched,
+      .weight = {}};
+  EXPECT_NEAR(kto_loss(batch, {}).value.item<double>(), kto_rows_loss(rows, {}).losses.mean().item<double>(), 1e-15);
+}
+
+}  // namespace
+}  // namespace kullback
