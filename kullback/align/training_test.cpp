@@ -42,7 +42,7 @@ struct TinyRun {
   std::shared_ptr<void> options;
   OptimizerOptions settings{.learning_rate = 1e-2, .warmup = 0};
   std::unique_ptr<PreferenceTask> task;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
 
   TinyRun(const std::string& name, const Json& given, const std::string& text) : method(find_method(name)) {
     options = method.options->defaults();
@@ -51,11 +51,11 @@ struct TinyRun {
     task = std::make_unique<PreferenceTask>(
         model.transformer, Reference{&model.transformer, AdapterUse::off}, method, options.get(), data_of(model, text),
         PreferenceData{.path = {}, .pairs = {}, .counts = {}}, std::vector<int32_t>{});
-    optimizer = std::make_unique<AdamW>(model.transformer.trainable(), settings);
+    optimizer = std::make_unique<Optimizer>(model.transformer.trainable(), settings);
   }
   Figures step(std::vector<int64_t> examples, int64_t number, int64_t batch = 4) {
-    const Figures figures = train_step(*task, *optimizer, settings, examples, batch, 1e-2, false);
-    task->after_step(number, 10);
+    Figures figures = train_step(*task, *optimizer, settings, examples, batch, 1e-2, false);
+    task->after_step(number, 10, figures);
     return figures;
   }
 };
