@@ -29,8 +29,10 @@ build/kullback methods --json | python3 -c 'import json, sys; print(*(method["na
   while read -r method; do build/kullback explain "$method" >"$pages/methods/$method.md"; done
 # The claims' own tables and plots, from a run of each.
 mkdir -p "$pages/claims"
+{ echo "# Claims"; echo; echo "Each page is what \`kullback claim NAME\` prints: the experiment's numbers, what is asserted, and whether it holds."; echo; } >"$pages/claims/index.md"
 build/kullback claim --list | sed '1,2d; s/ .*//' | while read -r claim; do
   { echo "# Claim: $claim"; echo; echo '```'; echo "\$ kullback claim $claim"; build/kullback claim "$claim" --plot "$pages/claims"; echo '```'; echo; } >"$pages/claims/$claim.md"
+  echo "- [$claim]($claim.md)" >>"$pages/claims/index.md"
   for plot in "$pages/claims/$claim".svg "$pages/claims/$claim"-[0-9].svg; do
     if [ -f "$plot" ]; then echo "![${claim}]($(basename "$plot"))" >>"$pages/claims/$claim.md"; fi
   done
