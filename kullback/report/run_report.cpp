@@ -230,6 +230,11 @@ MetricMeaning metric_meaning(std::string_view name) {
       {"beta", {"β"}},
       {"multiplier", {"Multiplier of the limit"}},
       {"limit", {"Divergence under a limit"}},
+      {"sequence_kl", {"KL(policy ‖ reference) of responses", "nats/response"}},
+      {"sequence_reverse_kl", {"KL(reference ‖ policy) of responses", "nats/response"}},
+      {"sequence_tv", {"Total variation, summed over responses"}},
+      {"sequence_chi2", {"χ², summed over responses"}},
+      {"sequence_entropy", {"Entropy of responses", "nats/response"}},
       {"tv", {"Total variation"}},
       {"chi2", {"χ² of policy and reference"}},
       {"tokens_per_second", {"Speed", "tokens/s"}},
@@ -278,7 +283,16 @@ std::vector<std::pair<std::string, Plot>> run_plots(const RunReport& report) {
   std::vector<std::pair<std::string, Plot>> plots;
   std::map<std::string, std::size_t> place;
   std::map<std::string, int> colours;
-  for (const MetricSeries& metric : report.metrics) {
+  // What a reader looks for first comes first; the rest in the order of the log.
+  static const std::vector<std::string_view> first{"loss",  "accuracy",   "likelier", "margin",
+                                                   "limit", "multiplier", "kl"};
+  std::vector<MetricSeries> metrics = report.metrics;
+  const auto rank = [](const MetricSeries& metric) {
+    return std::find(first.begin(), first.end(), parsed(metric.name).quantity) - first.begin();
+  };
+  std::stable_sort(metrics.begin(), metrics.end(),
+                   [&](const MetricSeries& a, const MetricSeries& b) { return rank(a) < rank(b); });
+  for (const MetricSeries& metric : metrics) {
     const MetricName name = parsed(metric.name);
     if (not_drawn.contains(name.quantity)) continue;
     const auto [found, is_new] = place.try_emplace(name.quantity, plots.size());

@@ -35,7 +35,7 @@ void add_distances(const std::vector<Tensor>& distances, Figures& row) {
   for (size_t i = 0; i < distances.size(); ++i) {
     const std::string& name = distance_names()[i];
     const Mean mean = total(distances[i]);
-    add(row, {{name, mean}, {name + "/sequence", {mean.sum, 1}}});
+    add(row, {{name, mean}, {"sequence_" + name, {mean.sum, 1}}});
   }
 }
 

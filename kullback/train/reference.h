@@ -25,7 +25,7 @@ const std::vector<std::string>& distance_names();
 /// [M] each, in the order of distance_names; without gradient.
 std::vector<at::Tensor> exact_distances(const Rows& policy, const Rows& reference);
 
-/// Adds one response's distances to a row of figures: a mean over tokens under each name, and under NAME/sequence the sum
+/// Adds one response's distances to a row of figures: a mean over tokens under each name, and under sequence_NAME the sum
 /// over the response. `distances`: [n] each, of the response's tokens.
 void add_distances(const std::vector<at::Tensor>& distances, Figures& row);
 

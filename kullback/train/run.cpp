@@ -210,9 +210,9 @@ const std::vector<MeasureText>& distance_texts() {
       {"reverse_kl", "KL(reference || policy)", "nats/token", Better::neither, "the same, the other way round", true},
       {"tv", "TV(policy, reference)", "", Better::neither, "total variation, mean over held-out response tokens"},
       {"chi2", "chi2(policy || reference)", "", Better::neither, "mean over held-out response tokens"},
-      {"kl/sequence", "KL(policy || reference) a response", "nats", Better::neither,
+      {"sequence_kl", "KL(policy || reference) a response", "nats", Better::neither,
        "summed over each held-out response's tokens"},
-      {"reverse_kl/sequence", "KL(reference || policy) a response", "nats", Better::neither,
+      {"sequence_reverse_kl", "KL(reference || policy) a response", "nats", Better::neither,
        "the same, the other way round"},
       {"entropy", "entropy of the policy", "nats/token", Better::neither, "mean over held-out response tokens"}};
   return texts;
