@@ -104,7 +104,8 @@ TEST(UnequalVocabularies, APrefixIsSummedWithoutNormalisingAnew) {
       const Tensor lq = at::log_softmax(policy_logits(c), 1).narrow(1, 0, common);
       const Tensor lp = at::log_softmax(reference_logits(c), 1).narrow(1, 0, common);
       const HeadStatistics s = head_statistics(c.policy, c.reference, c.request);
-      const Generator& f = divergence(name).generator();
+      const Divergence owner = divergence(name);  // the generator lives in it
+      const Generator& f = owner.generator();
       for (int64_t t = 0; t < 6; ++t) {
         double there = 0, back = 0;
         for (int64_t j = 0; j < common; ++j) {
