@@ -114,7 +114,10 @@ struct StatisticsFunction : torch::autograd::Function<StatisticsFunction> {
     walked->shape = walk.statistics(walked->states, upstreams, gradients);
     for (HeadGradients& g : gradients) walked->bases.push_back(g.hidden);
     variable_list out;
-    for_differentiable(walked->shape, [&](Tensor& t) { out.push_back(t.to(input.type)); });
+    for_differentiable(walked->shape, [&](Tensor& t) {
+      out.push_back(t.to(input.type));
+      t = t.detach();  // what is kept here must not be the output itself: output and node would own each other for ever
+    });
     return out;
   }
 
