@@ -8,7 +8,6 @@
 //   build/bench/head --rows               the row kernels alone, as parts of the bandwidth of a copy
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -23,11 +22,11 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
-#include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <nlohmann/json.hpp>
 
+#include "kullback/divergence/counting_allocator_test.h"
 #include "kullback/divergence/definition.h"
 #include "kullback/divergence/head.h"
 #include "kullback/divergence/row_kernels.h"
@@ -192,33 +191,8 @@ double median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
-/// Counts what tensors hold. What MKL packs inside a product is not in it, for ours and rivals alike.
-struct CountingAllocator : c10::Allocator {
-  c10::Allocator* base = c10::GetDefaultCPUAllocator();
-  std::atomic<int64_t> held{0}, peak{0};
-
-  struct Block {
-    c10::DataPtr memory;
-    int64_t bytes;
-    CountingAllocator* owner;
-  };
-  c10::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{base->allocate(bytes), static_cast<int64_t>(bytes), this};
-    const int64_t now = held += block->bytes;
-    for (int64_t known = peak; known < now && !peak.compare_exchange_weak(known, now);) {
-    }
-    return {block->memory.get(), block, &release, block->memory.device()};
-  }
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->owner->held -= block->bytes;
-    delete block;
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-};
-
-CountingAllocator& memory() {
-  static CountingAllocator counting;
+test::CountingAllocator& memory() {
+  static test::CountingAllocator counting;
   return counting;
 }
 

@@ -1,5 +1,4 @@
 #include "cli/training.h"
-#include "kullback/base/log.h"
 #include "kullback/train/supervised_task.h"
 
 namespace kullback {
@@ -35,8 +34,7 @@ RunResult run_supervised(const RunJob& job) {
   SupervisedData held_out = held_out_rows(
       training, job, [&](const std::string& path, const DataOptions& o) { return load_supervised(path, model, o); });
   const RowCounts& counts = training.counts;
-  note(fmt::format("{} rows to train on, {} held out; {} cut to {} tokens, {} dropped", counts.used,
-                   held_out.examples.size(), counts.cut, job.data.max_length, counts.dropped));
+  note_rows(counts, std::ssize(held_out.examples), "rows", job.data.max_length);
   RunParts parts{.title = fmt::format("Supervised fine-tuning of {}", job.run.model),
                  .summary = {"maximum likelihood of the given responses"},
                  .measures = measures,

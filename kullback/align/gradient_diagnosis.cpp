@@ -13,10 +13,7 @@ using at::Tensor;
 
 /// Log-probabilities of one response under a model. [T]
 Tensor response_logps(const Transformer& model, const ResponseBatch& batch, AdapterUse use) {
-  HeadRequest request;
-  request.labels = batch.labels;
-  request.logps = true;
-  return head_statistics(model.head_rows(response_hidden(model, batch, use)), request).logps;
+  return label_logps(model.head_rows(response_hidden(model, batch, use)), batch.labels);
 }
 
 std::vector<Tensor> weights_of(Transformer& policy, DiagnosedParameters which) {

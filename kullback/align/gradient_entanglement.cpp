@@ -6,6 +6,7 @@
 #include "kullback/align/kto.h"
 #include "kullback/align/pairwise.h"
 #include "kullback/base/registry.h"
+#include "kullback/divergence/head.h"
 
 namespace kullback {
 
@@ -95,8 +96,8 @@ Tensor residuals(const Tensor& weight, const HeadSide& side) {
 }  // namespace
 
 Tensor head_logps(const Tensor& weight, const HeadSide& side) {
-  const Tensor logps = at::log_softmax(at::matmul(side.hidden, weight.t()), -1);
-  return masked(logps.gather(-1, side.labels.unsqueeze(-1)).squeeze(-1), side.mask);
+  const Rows rows{.hidden = side.hidden.flatten(0, 1), .weight = weight, .bias = {}};
+  return masked(label_logps(rows, side.labels.flatten()).reshape(side.labels.sizes()), side.mask);
 }
 
 Tensor head_gradients(const Tensor& weight, const HeadSide& side) {

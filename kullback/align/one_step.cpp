@@ -60,13 +60,6 @@ Course course(const World& world, const std::string& method, const void* options
   return seen;
 }
 
-Tensor normals(at::IntArrayRef sizes, RandomStream& stream) {
-  Tensor values = at::empty(sizes, at::kDouble);
-  double* data = values.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < values.numel(); ++i) data[i] = stream.normal();
-  return values;
-}
-
 World one_step_world(int64_t prompts, int64_t responses, uint64_t seed, double reward_deviation) {
   RandomStream stream(seed, "claim/one-step");
   const Tensor reference = at::log_softmax(normals({prompts, responses}, stream), -1);

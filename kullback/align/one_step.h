@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "kullback/base/random.h"
 #include "kullback/train/check.h"
+#include "kullback/world/law.h"
 #include "kullback/world/training.h"
 #include "kullback/world/world.h"
 
@@ -32,9 +32,6 @@ struct Course {
 };
 Course course(const World& world, const std::string& method, const void* options, const WorldPairs& pairs,
               const WorldTraining& training);
-
-/// Standard normal numbers, float64.
-at::Tensor normals(at::IntArrayRef sizes, RandomStream& stream);
 
 /// A world of so many one-token responses to each of so many prompts; reference logits and rewards are normal.
 World one_step_world(int64_t prompts, int64_t responses, uint64_t seed, double reward_deviation = 1);

@@ -1,7 +1,6 @@
 #include "kullback/align/run.h"
 
 #include "kullback/base/error.h"
-#include "kullback/base/log.h"
 #include "kullback/train/preference_task.h"
 
 namespace kullback {
@@ -44,8 +43,7 @@ RunResult run_alignment(const AlignJob& job) {
   PreferenceData held_out = held_out_rows(
       training, job, [&](const std::string& path, const DataOptions& o) { return load_preferences(path, model, o); });
   const RowCounts& counts = training.counts;
-  note(fmt::format("{} pairs to train on, {} held out; {} cut to {} tokens, {} dropped", counts.used,
-                   held_out.pairs.size(), counts.cut, job.data.max_length, counts.dropped));
+  note_rows(counts, std::ssize(held_out.pairs), "pairs", job.data.max_length);
 
   RunParts parts{.title = fmt::format("{} on {}", job.method->name, job.run.model),
                  .summary = {job.method->summary},

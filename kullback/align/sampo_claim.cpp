@@ -19,18 +19,13 @@ double correlation(const Tensor& a, const Tensor& b) {
 ClaimResult run(bool with_baseline) {
   constexpr int64_t pairs = 4000, longest = 40, shortest = 5;
   RandomStream stream(0, "claim/sampo");
-  const auto uniforms = [&](at::IntArrayRef sizes) {
-    Tensor values = at::empty(sizes, at::kDouble);
-    for (int64_t i = 0; i < values.numel(); ++i) values.mutable_data_ptr<double>()[i] = stream.uniform();
-    return values;
-  };
   const auto side = [&] {
-    const Tensor length = (shortest + uniforms({pairs, 1}) * (longest - shortest + 1)).floor();
+    const Tensor length = (shortest + uniforms({pairs, 1}, stream) * (longest - shortest + 1)).floor();
     return Side{.logps = 0.1 + 0.3 * normals({pairs, longest}, stream),
                 .reference_logps = at::zeros({pairs, longest}, at::kDouble),
                 .mask = at::arange(longest).unsqueeze(0) < length,
                 .divergences = {},
-                .uniforms = {uniforms({pairs, longest})}};
+                .uniforms = {uniforms({pairs, longest}, stream)}};
   };
   const PreferenceBatch batch{.chosen = side(), .rejected = side(), .weight = {}};
   const Tensor lead = (batch.chosen.mask.sum(-1) - batch.rejected.mask.sum(-1)).to(at::kDouble);

@@ -1,20 +1,18 @@
 #include "kullback/base/options.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "kullback/base/error.h"
+#include "kullback/base/parse.h"
 #include "kullback/base/suggest.h"
 
 namespace kullback {
 namespace {
 
 Json parse_number(const OptionInfo& info, std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    fail("option --{}: \"{}\" is not a number", info.name, text);
-  return value;
+  const auto value = parsed_number(text);
+  if (!value) fail("option --{}: \"{}\" is not a number", info.name, text);
+  return *value;
 }
 
 Json parse_integer(const OptionInfo& info, std::string_view text) {

@@ -1,12 +1,12 @@
 #include "kullback/divergence/divergence.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 
 #include "kullback/base/error.h"
+#include "kullback/base/parse.h"
 #include "kullback/base/suggest.h"
 #include "kullback/divergence/definition.h"
 
@@ -320,12 +320,11 @@ Divergence divergence(std::string_view text) {
       colon == std::string_view::npos ? family.default_value : std::string(text.substr(colon + 1));
   if (family.name == "bregman") return make_bregman(value);
 
-  double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || !family.range.holds(number)) {
+  const auto number = parsed_number(value);
+  if (!number || !family.range.holds(*number)) {
     fail("divergence '{}': {} is '{}' and must be {}", family.name, family.parameter, value, family.range.text());
   }
-  return finished(family.make(number), fmt::format("{}:{}", family.name, number), family.name, number);
+  return finished(family.make(*number), fmt::format("{}:{}", family.name, *number), family.name, *number);
 }
 
 Divergence divergence(std::string name, Generator generator) {

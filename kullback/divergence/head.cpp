@@ -313,6 +313,13 @@ HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const 
   return statistics(policy, reference, request, settings);
 }
 
+Tensor label_logps(const Rows& policy, const Tensor& labels) {
+  HeadRequest request;
+  request.labels = labels;
+  request.logps = true;
+  return head_statistics(policy, request).logps;
+}
+
 HeadLoss head_loss(const Rows& policy, const HeadRequest& request, const HeadStatistics& weights,
                    const HeadSettings& settings) {
   return loss(policy, std::nullopt, request, weights, settings);

@@ -68,6 +68,9 @@ HeadStatistics head_statistics(const Rows& policy, const HeadRequest& request, c
 HeadStatistics head_statistics(const Rows& policy, const Rows& reference, const HeadRequest& request,
                                const HeadSettings& settings = {});
 
+/// Log-probabilities of labels [N] alone, as head_statistics gives them.
+at::Tensor label_logps(const Rows& policy, const at::Tensor& labels);
+
 /// A loss whose weights on each token's statistics are known before the walk.
 struct HeadLoss {
   at::Tensor loss;            ///< scalar float64 (float32 rows: float32), differentiable in the policy

@@ -1,10 +1,8 @@
 // How much memory a walk takes beyond its inputs, outputs and gradients.
-#include <atomic>
-
-#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "kullback/divergence/counting_allocator_test.h"
 #include "kullback/divergence/head.h"
 #include "kullback/divergence/rows_test.h"
 
@@ -12,31 +10,6 @@ namespace kullback::test {
 namespace {
 
 using at::Tensor;
-
-/// Counts what tensors hold.
-struct CountingAllocator : c10::Allocator {
-  c10::Allocator* base = c10::GetDefaultCPUAllocator();
-  std::atomic<int64_t> held{0}, peak{0};
-
-  struct Block {
-    c10::DataPtr memory;
-    int64_t bytes;
-    CountingAllocator* owner;
-  };
-  c10::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{base->allocate(bytes), static_cast<int64_t>(bytes), this};
-    const int64_t now = held += block->bytes;
-    for (int64_t known = peak; known < now && !peak.compare_exchange_weak(known, now);) {
-    }
-    return {block->memory.get(), block, &release, block->memory.device()};
-  }
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->owner->held -= block->bytes;
-    delete block;
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-};
 
 /// Counts from its making on; never destroyed, for tensors that live longer than a test.
 CountingAllocator& counting() {

@@ -7,6 +7,7 @@
 #include "kullback/base/error.h"
 #include "kullback/base/registry.h"
 #include "kullback/divergence/sampled_kl.h"
+#include "kullback/train/preference.h"
 
 namespace kullback {
 namespace {
@@ -15,11 +16,6 @@ using at::Tensor;
 using Estimator = KlEstimateOptions::Estimator;
 using Form = KlEstimateOptions::Form;
 using Reduction = KlEstimateOptions::Reduction;
-
-/// Values where the mask holds, 0 elsewhere, whatever stands there.
-Tensor counted(const Tensor& values, const Tensor& mask) {
-  return at::where(mask, values, at::zeros({}, values.options()));
-}
 
 /// Sums of what comes after each token. [B,T]
 Tensor sums_after(const Tensor& values) { return values.sum(-1, true) - values.cumsum(-1); }
@@ -45,7 +41,7 @@ KlEstimate kl_estimate(const Tensor& policy_logps, const Tensor& reference_logps
   if (o.prefix_term && o.estimator != Estimator::rb) fail("option --prefix-term belongs to rb");
   if (o.estimator == Estimator::rb && !exact.defined()) fail("rb needs the exact KL of the rows at each token");
 
-  Tensor u = counted(policy_logps - reference_logps, mask);
+  Tensor u = masked(policy_logps - reference_logps, mask);
   if (o.clamp) u = u.clamp(-*o.clamp, *o.clamp);
   KlEstimate result;
   if (o.form == Form::sequence) {
@@ -53,11 +49,11 @@ KlEstimate kl_estimate(const Tensor& policy_logps, const Tensor& reference_logps
   } else {
     Tensor k = o.estimator == Estimator::rb ? exact : kl_from_log_ratio(o.estimator, u);
     if (o.ratio) k = k * (policy_logps - old_logps).exp();
-    result.per_token = counted(k, mask);
+    result.per_token = masked(k, mask);
     result.per_sequence = result.surrogate = result.per_token.sum(-1);
     if (o.prefix_term) {
       const Tensor later = sums_after(result.per_token.detach());
-      result.surrogate = result.per_sequence + (counted(policy_logps, mask) * later).sum(-1);
+      result.surrogate = result.per_sequence + (masked(policy_logps, mask) * later).sum(-1);
     }
   }
   const int64_t responses = mask.size(0);
@@ -87,8 +83,8 @@ Tensor exact_kl(const Rows& policy, const Rows& reference) {
 }
 
 Tensor kl_in_reward(const Tensor& policy_logps, const Tensor& per_token, const Tensor& mask) {
-  const Tensor penalties = counted(per_token, mask).detach();
-  return (counted(policy_logps, mask) * (penalties + sums_after(penalties))).sum(-1);
+  const Tensor penalties = masked(per_token, mask).detach();
+  return (masked(policy_logps, mask) * (penalties + sums_after(penalties))).sum(-1);
 }
 
 GaussianKlCheck gaussian_kl_check(Estimator estimator, double mu) {

@@ -6,6 +6,7 @@
 #include "kullback/measure/kl_estimators.h"
 #include "kullback/measure/kl_population.h"
 #include "kullback/train/check.h"
+#include "kullback/world/law.h"
 
 namespace kullback {
 namespace {
@@ -20,18 +21,9 @@ Options options_of(const CheckCase& c) {
   return o;
 }
 
-Rows rows_of(const Tensor& logits) {
-  Rows rows;
-  rows.hidden = logits.reshape({-1, logits.size(-1)});
-  return rows;
-}
-
 /// [B,T]: log-probabilities of the labels, by the streaming head.
 Tensor logps_of(const Tensor& logits, const Tensor& labels) {
-  HeadRequest request;
-  request.labels = labels.reshape(-1);
-  request.logps = true;
-  return head_statistics(rows_of(logits), request).logps.reshape(labels.sizes());
+  return label_logps(as_rows(logits), labels.reshape(-1)).reshape(labels.sizes());
 }
 
 CheckOutputs outputs(const KlEstimate& e) {
@@ -43,7 +35,7 @@ CheckOutputs sampled_case(CheckCase& c, const Options& o) {
                labels = c.tensor("labels");
   const Tensor old_logps = c.has("old_logps") ? c.tensor("old_logps") : Tensor();
   const bool exact = o.estimator == Estimator::rb;
-  const Tensor kl = exact ? exact_kl(rows_of(policy), rows_of(reference)).reshape(labels.sizes()) : Tensor();
+  const Tensor kl = exact ? exact_kl(as_rows(policy), as_rows(reference)).reshape(labels.sizes()) : Tensor();
   return outputs(kl_estimate(logps_of(policy, labels), logps_of(reference, labels), c.mask("mask"), o, old_logps, kl));
 }
 

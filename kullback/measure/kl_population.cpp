@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
+#include "kullback/train/preference.h"
 #include "kullback/world/law.h"
 
 namespace kullback {
@@ -40,25 +41,18 @@ Tensor surrogate(const KlPopulation& p, const std::string& use) {
   fail("unknown use of an estimator \"{}\"", use);
 }
 
-Tensor token_sum(const Tensor& values, const Tensor& mask) {
-  return at::where(mask, values, at::zeros({}, values.options())).sum(-1);
-}
-
 }  // namespace
 
-Tensor KlPopulation::probability() const { return token_sum(policy, mask).exp(); }
-Tensor KlPopulation::kl() const { return mean(token_sum(policy - reference, mask)); }
+Tensor KlPopulation::probability() const { return sequence_sum(policy, mask).exp(); }
+Tensor KlPopulation::kl() const { return mean(sequence_sum(policy - reference, mask)); }
 Tensor KlPopulation::forward_kl() const {
-  return (token_sum(reference, mask).exp() * token_sum(reference - policy, mask)).sum();
+  return (sequence_sum(reference, mask).exp() * sequence_sum(reference - policy, mask)).sum();
 }
 Tensor KlPopulation::mean(const Tensor& values) const { return (probability() * values).sum(); }
 
 KlPopulation kl_population(const SequenceSpace& space, const Tensor& policy_rows, const Tensor& reference_rows) {
   const SequenceTable table = sequence_table(space);
-  const Tensor place = (table.prefixes * space.vocabulary + table.tokens).flatten();
-  const auto look_up = [&](const Tensor& values, const Tensor& index) {
-    return values.flatten().index_select(0, index.flatten()).reshape(table.tokens.sizes());
-  };
+  const Tensor place = table.prefixes * space.vocabulary + table.tokens;  // [S,T]
   return {.policy = look_up(log_probabilities(as_rows(policy_rows)), place),
           .reference = look_up(log_probabilities(as_rows(reference_rows)), place),
           .exact = look_up(exact_kl(as_rows(policy_rows), as_rows(reference_rows)), table.prefixes),

@@ -1,13 +1,13 @@
 #include "kullback/measure/laws.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
+#include "kullback/base/parse.h"
 #include "kullback/divergence/between_vectors.h"
 #include "kullback/divergence/dirichlet.h"
 #include "kullback/io/files.h"
@@ -82,9 +82,7 @@ std::vector<std::string> fields_of(std::string_view line) {
 std::optional<double> parsed(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  double x = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
-  return error == std::errc() && end == text.data() + text.size() ? std::optional(x) : std::nullopt;
+  return parsed_number(text);
 }
 
 /// The columns of a CSV file: `laws` columns of numbers, perhaps after one of names.

@@ -1,20 +1,17 @@
 #include "kullback/train/limit.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
+#include "kullback/base/parse.h"
 
 namespace kullback {
 
 Limit parse_limit(const std::string& text) {
-  std::string compact;
-  for (const char c : text) {
-    if (c != ' ') compact += c;
-  }
+  const std::string compact = without_spaces(text);
   const size_t bound = compact.find("<="), weight = compact.find('*');
   const size_t end = std::min(bound, weight);
   if (end == std::string::npos) {
@@ -34,11 +31,10 @@ Limit parse_limit(const std::string& text) {
     if (!limit.per_sequence) limit.name = divergence_name;
   }
   limit.divergence = divergence(divergence_name).from_policy();
-  const char* begin = compact.data() + end + (limit.fixed ? 1 : 2);
-  const char* stop = compact.data() + compact.size();
-  const auto [rest, problem] = std::from_chars(begin, stop, limit.bound);
-  if (problem != std::errc() || rest != stop || !(limit.bound > 0) || !std::isfinite(limit.bound)) {
-    fail("option --limit: \"{}\": \"{}\" is no number above 0", text, std::string(begin, stop));
+  const std::string number = compact.substr(end + (limit.fixed ? 1 : 2));
+  limit.bound = parsed_number(number).value_or(0);
+  if (!(limit.bound > 0) || !std::isfinite(limit.bound)) {
+    fail("option --limit: \"{}\": \"{}\" is no number above 0", text, number);
   }
   return limit;
 }

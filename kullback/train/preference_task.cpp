@@ -112,12 +112,8 @@ void PreferenceTask::fill_reference(const std::vector<const PreferencePair*>& pa
     }
     for (size_t i = 0; i < sequences.size(); ++i) sequences[i] = &without_prompt[i];
   }
-  const at::NoGradGuard no_grad;
   const ResponseBatch batch = response_batch(sequences);
-  const Reference against = loss_reference();
-  const Rows rows = against.model->head_rows(response_hidden(*against.model, batch, against.use));
-  const Tensor logps =
-      head_statistics(rows, HeadRequest{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}}).logps;
+  const Tensor logps = label_logps(reference_rows(loss_reference(), batch), batch.labels);
   const std::vector<Tensor> parts = logps.split_with_sizes(batch.counts);
   for (size_t i = 0; i < parts.size(); ++i) *into[i] = parts[i].clone();  // not a view of the whole batch
 }
@@ -139,9 +135,7 @@ Side PreferenceTask::mismatched(const std::vector<const Sequence*>& sequences) c
   const at::NoGradGuard no_grad;
   const ResponseBatch batch = response_batch(pointers);
   const auto logps = [&](const Reference& model) {
-    const Rows rows = model.model->head_rows(response_hidden(*model.model, batch, model.use));
-    const HeadRequest request{.labels = batch.labels, .logps = true, .scores = {}, .divergences = {}};
-    return padded(head_statistics(rows, request).logps, batch.counts);
+    return padded(label_logps(reference_rows(model, batch), batch.labels), batch.counts);
   };
   Side side{.logps = logps({&policy_, AdapterUse::on}),
             .reference_logps = {},
@@ -262,19 +256,16 @@ Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<con
   const std::string visit = needs_.uniforms > 0 ? fmt::format("visit {}", fmt::join(whole, " ")) : "";
   Scored scored = this->scored(pairs, caches, measure, visit);
   scored.batch.pairs_in_step = static_cast<double>(whole.size());
-  for (const int64_t i : whole)
-    scored.batch.chosen_tokens_in_step += static_cast<double>(training_.pairs[static_cast<size_t>(i)].chosen.counted()),
-        scored.batch.rejected_tokens_in_step +=
-        static_cast<double>(training_.pairs[static_cast<size_t>(i)].rejected.counted());
+  for (const int64_t i : whole) {
+    const PreferencePair& pair = training_.pairs[static_cast<size_t>(i)];
+    scored.batch.chosen_tokens_in_step += static_cast<double>(pair.chosen.counted());
+    scored.batch.rejected_tokens_in_step += static_cast<double>(pair.rejected.counted());
+  }
   const PreferenceLoss loss = recipe_.loss(scored.batch, options_);
   const double value = loss.value.item<double>();
   Tensor minimised = loss.value;
   if (!limits_.empty()) {
-    double tokens = 0;
-    for (const int64_t i : whole) {
-      const PreferencePair& pair = training_.pairs[static_cast<size_t>(i)];
-      tokens += static_cast<double>(pair.chosen.counted() + pair.rejected.counted());
-    }
+    const double tokens = scored.batch.chosen_tokens_in_step + scored.batch.rejected_tokens_in_step;
     const std::vector<double> weights = limits_.weights(tokens, 2 * static_cast<double>(whole.size()));
     for (size_t i = 0; i < weights.size(); ++i) minimised = minimised + weights[i] * scored.limited[i].sum();
   }

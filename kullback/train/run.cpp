@@ -230,6 +230,11 @@ std::vector<std::pair<std::string, int64_t>> row_texts(const RowCounts& counts, 
   return texts;
 }
 
+void note_rows(const RowCounts& counts, int64_t held_out, const std::string& rows, int64_t max_length) {
+  note(fmt::format("{} {} to train on, {} held out; {} cut to {} tokens, {} dropped", counts.used, rows, held_out,
+                   counts.cut, max_length, counts.dropped));
+}
+
 void check_run(const RunJob& job) {
   const Limits limits(job.limits);
   if (!job.resume) check_new_folder(job.run.output);

@@ -89,6 +89,9 @@ Data held_out_rows(Data& training, const RunJob& job, const Load& load) {
   return load(job.data.eval_data, whole);
 }
 
+/// Says in one line what became of the rows; `rows`: what they are, "pairs".
+void note_rows(const RowCounts& counts, int64_t held_out, const std::string& rows, int64_t max_length);
+
 /// The rows of a report's table: what happened to the rows of the file.
 std::vector<std::pair<std::string, int64_t>> row_texts(const RowCounts& counts, int64_t held_out,
                                                        const std::string& rows);

@@ -13,10 +13,31 @@ namespace kullback {
 
 using at::Tensor;
 
+namespace {
+
+template <class Draw>
+Tensor filled(at::IntArrayRef sizes, const Draw& draw) {
+  Tensor values = at::empty(sizes, at::kDouble);
+  std::generate_n(values.mutable_data_ptr<double>(), values.numel(), draw);
+  return values;
+}
+
+}  // namespace
+
+Tensor normals(at::IntArrayRef sizes, RandomStream& stream) {
+  return filled(sizes, [&] { return stream.normal(); });
+}
+
+Tensor uniforms(at::IntArrayRef sizes, RandomStream& stream) {
+  return filled(sizes, [&] { return stream.uniform(); });
+}
+
+Tensor look_up(const Tensor& values, const Tensor& index) {
+  return values.flatten().index_select(0, index.flatten()).reshape(index.sizes());
+}
+
 Tensor random_rows(const SequenceSpace& space, int64_t prompts, double deviation, RandomStream& stream) {
-  Tensor logits = at::empty({prompts, space.prefixes(), space.vocabulary}, at::kDouble);
-  double* data = logits.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < logits.numel(); ++i) data[i] = deviation * stream.normal();
+  const Tensor logits = deviation * normals({prompts, space.prefixes(), space.vocabulary}, stream);
   return log_probabilities(as_rows(logits)).reshape(logits.sizes());
 }
 
@@ -28,10 +49,7 @@ Tensor log_probabilities(const Rows& rows) {
                                                      : rows.hidden.size(1);
   Rows repeated = rows;
   repeated.hidden = rows.hidden.repeat_interleave(vocabulary, 0);
-  HeadRequest request;
-  request.labels = at::arange(vocabulary, at::kLong).repeat({count});
-  request.logps = true;
-  return head_statistics(repeated, request).logps.reshape({count, vocabulary});
+  return label_logps(repeated, at::arange(vocabulary, at::kLong).repeat({count})).reshape({count, vocabulary});
 }
 
 Rows as_rows(const Tensor& logps) {

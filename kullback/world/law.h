@@ -10,6 +10,13 @@
 
 namespace kullback {
 
+/// Standard normal numbers, and uniform ones in [0, 1), float64.
+at::Tensor normals(at::IntArrayRef sizes, RandomStream& stream);
+at::Tensor uniforms(at::IntArrayRef sizes, RandomStream& stream);
+
+/// Numbers of a table at places counted through it: of the shape of `index`, differentiable in `values`.
+at::Tensor look_up(const at::Tensor& values, const at::Tensor& index);
+
 /// Rows of log-probabilities [C,P,V] float64: log-softmax of normal logits of the given deviation.
 at::Tensor random_rows(const SequenceSpace& space, int64_t prompts, double deviation, RandomStream& stream);
 

@@ -84,7 +84,7 @@ double label_entropy(const World& world, const WorldPairs& pairs) {
 
 namespace {
 
-/// [C,P,V] and [C,P] numbers looked up at every token of responses: [B,T].
+/// Where the numbers of every token of responses stand in tables of prefixes.
 struct Places {
   Tensor tokens;    // [B,L] index into [C P V]
   Tensor prefixes;  // [B,L] index into [C P]
@@ -97,10 +97,6 @@ Places places(const World& world, const Tensor& prompts, const Tensor& responses
   return {.tokens = prefixes * world.space.vocabulary + world.table.tokens.index_select(0, responses),
           .prefixes = prefixes,
           .mask = world.table.mask.index_select(0, responses)};
-}
-
-Tensor look_up(const Tensor& values, const Tensor& index) {
-  return values.flatten().index_select(0, index.flatten()).reshape(index.sizes());
 }
 
 /// Responses of the reference to each pair's prompt, the same at every visit. [B K] int64
@@ -147,11 +143,7 @@ PreferenceBatch preference_batch(const World& world, const WorldPairs& pairs, co
     Side s{.logps = look_up(policy_rows, at.tokens), .reference_logps = {}, .mask = at.mask, .divergences = {}};
     if (needs.reference_logps) s.reference_logps = look_up(reference_rows, at.tokens);
     for (const Tensor& divergence : divergences) s.divergences.push_back(look_up(divergence, at.prefixes));
-    for (int64_t set = 0; set < needs.uniforms; ++set) {
-      s.uniforms.push_back(at::empty(at.mask.sizes(), at::kDouble));
-      double* data = s.uniforms.back().mutable_data_ptr<double>();
-      for (int64_t i = 0; i < at.mask.numel(); ++i) data[i] = stream.uniform();
-    }
+    for (int64_t set = 0; set < needs.uniforms; ++set) s.uniforms.push_back(uniforms(at.mask.sizes(), stream));
     if (needs.hidden) {
       const auto states = [&](const Tensor& hidden) {  // [C P,D] -> [B,L,D]
         return hidden.index_select(0, at.prefixes.flatten()).reshape({at.mask.size(0), at.mask.size(1), -1});

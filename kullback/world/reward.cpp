@@ -1,11 +1,11 @@
 #include "kullback/world/reward.h"
 
-#include <charconv>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
+#include "kullback/base/parse.h"
 #include "kullback/base/random.h"
 #include "kullback/base/suggest.h"
 #include "kullback/world/law.h"
@@ -25,10 +25,7 @@ struct Term {
 
 std::vector<Term> parse(const std::string& text, const std::string& option) {
   std::vector<Term> terms;
-  std::string compact;
-  for (const char c : text) {
-    if (c != ' ') compact += c;
-  }
+  const std::string compact = without_spaces(text);
   for (size_t at = 0; at < compact.size();) {
     Term term;
     const bool minus = compact[at] == '-';
@@ -41,11 +38,9 @@ std::vector<Term> parse(const std::string& text, const std::string& option) {
     std::string body = compact.substr(at, end - at);
     at = end;
     if (const size_t star = body.find('*'); star != std::string::npos) {
-      const char* stop = body.data() + star;
-      const auto [rest, problem] = std::from_chars(body.data(), stop, term.weight);
-      if (problem != std::errc() || rest != stop) {
-        fail("option {}: \"{}\": \"{}\" is no number", option, text, body.substr(0, star));
-      }
+      const auto weight = parsed_number(body.substr(0, star));
+      if (!weight) fail("option {}: \"{}\": \"{}\" is no number", option, text, body.substr(0, star));
+      term.weight = *weight;
       body = body.substr(star + 1);
     }
     if (minus) term.weight = -term.weight;
@@ -79,18 +74,13 @@ std::vector<int64_t> tokens_of(const Term& term, const SequenceSpace& space, con
 
 int64_t table_number(const Term& term, const std::string& option) {
   if (term.argument.empty()) return 0;
-  int64_t number = 0;
-  const char* stop = term.argument.data() + term.argument.size();
-  const auto [rest, problem] = std::from_chars(term.argument.data(), stop, number);
-  if (problem != std::errc() || rest != stop || number < 0) {
-    fail("option {}: {}:{} needs a whole number from 0 on", option, term.kind, term.argument);
-  }
-  return number;
+  const auto number = parsed_number<int64_t>(term.argument);
+  if (!number || *number < 0) fail("option {}: {}:{} needs a whole number from 0 on", option, term.kind, term.argument);
+  return *number;
 }
 
 /// [R,L]: the tokens of each response without the end token, -1 elsewhere.
-Tensor spoken(const SequenceSpace& space) {
-  const SequenceTable table = sequence_table(space);
+Tensor spoken(const SequenceSpace& space, const SequenceTable& table) {
   const Tensor counts = space.ends ? table.mask & (table.tokens != 0) : table.mask;
   return at::where(counts, table.tokens, at::full({}, -1, at::kLong));
 }
@@ -113,10 +103,7 @@ Tensor ends_with(const Tensor& said, const std::vector<int64_t>& pattern) {
 
 Tensor random_table(at::IntArrayRef shape, uint64_t seed, int64_t table) {
   RandomStream stream(seed, "world/reward", static_cast<uint64_t>(table));
-  Tensor values = at::empty(shape, at::kDouble);
-  double* data = values.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < values.numel(); ++i) data[i] = stream.normal();
-  return values;
+  return normals(shape, stream);
 }
 
 }  // namespace
@@ -129,9 +116,9 @@ Tensor target_law(const SequenceSpace& space, int64_t prompts, uint64_t seed, in
   return response_logps(space, random_rows(space, prompts, /*deviation=*/1, stream));
 }
 
-Tensor rewards(const std::string& text, const SequenceSpace& space, const Tensor& reference_logps, uint64_t seed,
-               const std::string& option) {
-  const Tensor said = spoken(space);  // [R,L]
+Tensor rewards(const std::string& text, const SequenceSpace& space, const SequenceTable& table,
+               const Tensor& reference_logps, uint64_t seed, const std::string& option) {
+  const Tensor said = spoken(space, table);  // [R,L]
   Tensor total = at::zeros_like(reference_logps);
   for (const Term& term : parse(text, option)) {
     Tensor part;

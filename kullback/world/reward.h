@@ -20,8 +20,8 @@ extern const char* const reward_grammar;
 /// - `towards`, `towards:K`: ln of the ratio of a random law to the reference. With weight w, the optimum at beta = w is that
 ///   law itself, whatever the reference: a reward whose optimum is known.
 /// `reference_logps`: [C,R]. Error that names `option` where the text is not such a sum.
-at::Tensor rewards(const std::string& text, const SequenceSpace& space, const at::Tensor& reference_logps,
-                   uint64_t seed, const std::string& option);
+at::Tensor rewards(const std::string& text, const SequenceSpace& space, const SequenceTable& table,
+                   const at::Tensor& reference_logps, uint64_t seed, const std::string& option);
 
 /// The law that `towards:K` leads to. [C,R] log-probabilities
 at::Tensor target_law(const SequenceSpace& space, int64_t prompts, uint64_t seed, int64_t table);

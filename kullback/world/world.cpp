@@ -40,9 +40,7 @@ World make_world(const WorldOptions& o) {
   world.table = sequence_table(world.space);
   const auto seed = static_cast<uint64_t>(o.seed);
   RandomStream prompts(seed, "world/prompts"), reference(seed, "world/reference");
-  Tensor weights = at::empty({o.prompts}, at::kDouble);
-  for (int64_t c = 0; c < o.prompts; ++c) weights[c] = prompts.normal();
-  world.prompts = at::softmax(weights, 0);
+  world.prompts = at::softmax(normals({o.prompts}, prompts), 0);
   if (o.policy == WorldOptions::Policy::transformer) {
     world.transformer = world_transformer(world.space, o.prompts, o.spread, seed);
     const Policy policy = transformer_policy(*world.transformer, world.space, o.prompts);
@@ -51,8 +49,9 @@ World make_world(const WorldOptions& o) {
     world.reference_rows = random_rows(world.space, o.prompts, o.spread, reference);
   }
   world.reference = response_logps(world.space, world.reference_rows);
-  world.reward = rewards(o.reward, world.space, world.reference, seed, "--reward");
-  world.proxy = o.proxy.empty() ? world.reward : rewards(o.proxy, world.space, world.reference, seed, "--proxy");
+  world.reward = rewards(o.reward, world.space, world.table, world.reference, seed, "--reward");
+  world.proxy =
+      o.proxy.empty() ? world.reward : rewards(o.proxy, world.space, world.table, world.reference, seed, "--proxy");
   return world;
 }
 
