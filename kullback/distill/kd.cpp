@@ -4,32 +4,14 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/registry.h"
+#include "kullback/divergence/row_blocks.h"
 
 namespace kullback {
 namespace {
 
 using at::Tensor;
 using Objective = KdOptions::Objective;
-using Reduction = KdOptions::Reduction;
 using Source = KdOptions::Source;
-
-/// What each counted token weighs in the reduced loss. [B,T] float64, 0 where the mask is false.
-Tensor token_weights(const Tensor& mask, Reduction reduction, double tokens_in_step) {
-  const Tensor counted = mask.to(at::kDouble);
-  if (reduction == Reduction::sum) return counted;
-  if (reduction == Reduction::token_mean) {
-    return counted / (tokens_in_step > 0 ? tokens_in_step : std::max(1.0, counted.sum().item<double>()));
-  }
-  const Tensor tokens = counted.sum(-1, true);  // [B,1]
-  const Tensor sequences = (tokens > 0).sum().clamp_min(1);
-  return counted / tokens.clamp_min(1) / sequences;
-}
-
-/// The rows at these places alone.
-Rows selected(Rows rows, const Tensor& places) {
-  rows.hidden = rows.hidden.index_select(0, places);
-  return rows;
-}
 
 const Choices<Objective> objectives{{"forward_kl", Objective::forward_kl},
                                     {"reverse_kl", Objective::reverse_kl},
@@ -70,13 +52,14 @@ Divergence kd_divergence(const KdOptions& o) {
 }
 
 KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, const Tensor& mask, const KdOptions& o,
-               double tokens_in_step) {
+               double tokens_in_step, double sequences_in_step) {
   if (o.kd_ratio < 1 && !labels.defined())
     fail("option --kd-ratio: {} asks for cross-entropy, and there are no labels", o.kd_ratio);
   const Tensor flat = mask.reshape(-1);
-  const Tensor places = flat.nonzero().squeeze(1);                                                              // [C]
-  const Tensor weights = token_weights(mask, o.reduction, tokens_in_step).reshape(-1).index_select(0, places);  // [C]
-  Rows ours = selected(student, places), theirs = selected(teacher, places);
+  const Tensor places = flat.nonzero().squeeze(1);  // [C]
+  const Tensor weights =
+      token_weights(mask, o.reduction, tokens_in_step, sequences_in_step).reshape(-1).index_select(0, places);  // [C]
+  Rows ours = rows_at(student, places), theirs = rows_at(teacher, places);
   const double scale = o.t_squared ? o.temperature * o.temperature : 1;
   const Divergence d = kd_divergence(o);
 
@@ -120,7 +103,7 @@ KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, c
     result.loss = result.loss + (of_teacher - of_teacher.detach());
   }
   const Tensor values = scale * divergence_loss.statistics.divergences[0].to(at::kDouble);  // [C]
-  result.per_token = at::zeros({flat.numel()}, at::kDouble).index_put({places}, values).reshape(mask.sizes());
+  result.per_token = at_places(values, places, mask);
   result.kd_loss = (weights * values).sum();
   if (labels.defined()) result.ce_loss = -(weights * logps).sum();
   return result;
@@ -138,10 +121,8 @@ Method method() {
       .option("t-squared", &KdOptions::t_squared, "multiply the divergence by the temperature squared", "Hinton")
       .option("kd-ratio", &KdOptions::kd_ratio, fraction,
               "weight of the divergence; the rest is cross-entropy on the labels", "distillm; LMOps 0.5")
-      .option(
-          "reduction", &KdOptions::reduction,
-          {{"token_mean", Reduction::token_mean}, {"sequence_mean", Reduction::sequence_mean}, {"sum", Reduction::sum}},
-          "mean over all counted tokens, mean over the sequences' means, or sum")
+      .option("reduction", &KdOptions::reduction, reductions(),
+              "mean over all counted tokens, mean over the sequences' means, or sum")
       .option("detach-teacher", &KdOptions::detach_teacher, "give the teacher no gradient")
       .option("reverse-weight", &KdOptions::reverse_weight, fraction, "symmetric_kl: weight of KL(student || teacher)")
       .option("js-beta", &KdOptions::js_beta,

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kullback/distill/reduction.h"
 #include "kullback/divergence/head.h"
 
 namespace kullback {
@@ -24,7 +25,6 @@ struct KdOptions {
     alpha,
     triangular
   };
-  enum class Reduction { token_mean, sequence_mean, sum };
   enum class Source { data, teacher, student };
 
   Objective divergence = Objective::forward_kl;
@@ -54,9 +54,9 @@ struct KdLoss {
 };
 
 /// rows: [B T] of student and teacher, row b T + t for token (b,t); labels [B,T] int64 or undefined; mask [B,T] bool. Where
-/// the mask is false nothing is read. `tokens_in_step` counts the tokens of the whole step, all accumulated batches and
-/// machines together (token_mean; 0: this batch is the step). Nothing to count: loss 0, gradient 0.
+/// the mask is false nothing is read. `tokens_in_step`, `sequences_in_step`: see token_weights. Nothing to count: loss 0,
+/// gradient 0.
 KdLoss kd_loss(const Rows& student, const Rows& teacher, const at::Tensor& labels, const at::Tensor& mask,
-               const KdOptions& options, double tokens_in_step = 0);
+               const KdOptions& options, double tokens_in_step = 0, double sequences_in_step = 0);
 
 }  // namespace kullback

@@ -1,0 +1,32 @@
+#include "kullback/distill/reduction.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+namespace kullback {
+
+using at::Tensor;
+
+const Choices<Reduction>& reductions() {
+  static const Choices<Reduction> all{
+      {"token_mean", Reduction::token_mean}, {"sequence_mean", Reduction::sequence_mean}, {"sum", Reduction::sum}};
+  return all;
+}
+
+Tensor token_weights(const Tensor& mask, Reduction reduction, double tokens_in_step, double sequences_in_step) {
+  const Tensor counted = mask.to(at::kDouble);
+  if (reduction == Reduction::sum) return counted;
+  const auto count = [](double in_step, const Tensor& here) {
+    return in_step > 0 ? in_step : std::max(1.0, here.sum().item<double>());
+  };
+  if (reduction == Reduction::token_mean) return counted / count(tokens_in_step, counted);
+  const Tensor tokens = counted.sum(-1, true);  // [B,1]
+  return counted / tokens.clamp_min(1) / count(sequences_in_step, (tokens > 0).to(at::kDouble));
+}
+
+Tensor at_places(const Tensor& values, const Tensor& places, const Tensor& mask) {
+  return at::zeros({mask.numel()}, values.options()).index_put({places}, values).reshape(mask.sizes());
+}
+
+}  // namespace kullback
