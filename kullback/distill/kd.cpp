@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
-#include "kullback/base/registry.h"
 #include "kullback/divergence/row_blocks.h"
+#include "kullback/train/distillation.h"
 
 namespace kullback {
 namespace {
@@ -52,13 +52,14 @@ Divergence kd_divergence(const KdOptions& o) {
 }
 
 KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, const Tensor& mask, const KdOptions& o,
-               double tokens_in_step, double sequences_in_step) {
+               double tokens_in_step, double sequences_in_step, const Tensor& weight) {
   if (o.kd_ratio < 1 && !labels.defined())
     fail("option --kd-ratio: {} asks for cross-entropy, and there are no labels", o.kd_ratio);
   const Tensor flat = mask.reshape(-1);
   const Tensor places = flat.nonzero().squeeze(1);  // [C]
-  const Tensor weights =
-      token_weights(mask, o.reduction, tokens_in_step, sequences_in_step).reshape(-1).index_select(0, places);  // [C]
+  const Tensor weights = token_weights(mask, o.reduction, tokens_in_step, sequences_in_step, weight)
+                             .reshape(-1)
+                             .index_select(0, places);  // [C]
   Rows ours = rows_at(student, places), theirs = rows_at(teacher, places);
   const double scale = o.t_squared ? o.temperature * o.temperature : 1;
   const Divergence d = kd_divergence(o);
@@ -111,53 +112,65 @@ KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, c
 
 namespace {
 
-Method method() {
-  auto options = std::make_shared<Options<KdOptions>>();
-  options
-      ->option("divergence", &KdOptions::divergence, objectives,
-               "the divergence from the teacher's law to the student's", "LMOps, distillm: forward_kl")
-      .option("temperature", &KdOptions::temperature, positive, "divides the logits of both models",
-              "LLM code: 1; Hinton: 1 to 20")
-      .option("t-squared", &KdOptions::t_squared, "multiply the divergence by the temperature squared", "Hinton")
-      .option("kd-ratio", &KdOptions::kd_ratio, fraction,
-              "weight of the divergence; the rest is cross-entropy on the labels", "distillm; LMOps 0.5")
-      .option("reduction", &KdOptions::reduction, reductions(),
-              "mean over all counted tokens, mean over the sequences' means, or sum")
-      .option("detach-teacher", &KdOptions::detach_teacher, "give the teacher no gradient")
-      .option("reverse-weight", &KdOptions::reverse_weight, fraction, "symmetric_kl: weight of KL(student || teacher)")
-      .option("js-beta", &KdOptions::js_beta,
-              NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true, .maximum_excluded = true},
-              "js: weight of the teacher in the mixture")
-      .option("skew-alpha", &KdOptions::skew_alpha, fraction,
-              "skew_kl, skew_reverse_kl: how much of the first law is in the second", "distillm")
-      .option("alpha", &KdOptions::alpha, any_number,
-              "alpha: forward KL at 1, reverse KL at 0, chi-squared at 2 and -1")
-      .option("source", &KdOptions::source,
-              {{"data", Source::data}, {"teacher", Source::teacher}, {"student", Source::student}},
-              "whose responses are trained on")
-      .option("beams", &KdOptions::beams, at_least(1), "teacher responses by beam search of this width; 1 samples them",
-              "Kim and Rush")
-      .option("interpolate", &KdOptions::interpolate, "of the beams take the one most like the data's response");
-  return {
-      .name = "kd",
-      .family = Family::distillation,
-      .summary = "Knowledge distillation: draw the student's next-token laws to the teacher's in a chosen divergence",
-      .formula =
-          "loss = (1 - kd_ratio) CE + kd_ratio mean over tokens of D(p || q)\n"
-          "p = softmax(teacher logits / temperature), q = softmax(student logits / temperature)\n"
-          "D_f(p || q) = sum_y q f(p / q); forward_kl: f(u) = u ln u, reverse_kl: -ln u, and so on",
-      .when =
-          "The base of distillation, when both models share a tokenizer. forward_kl covers all that the teacher does, "
-          "reverse_kl keeps to its main modes, js and the skews lie between and stay finite. On the teacher's own "
-          "responses (`source teacher`) it is sequence-level distillation.",
-      .papers = {{"Distilling the Knowledge in a Neural Network", "1503.02531", "NIPS workshop 2014"},
-                 {"Sequence-Level Knowledge Distillation", "1606.07947", "EMNLP 2016"}},
-      .needs = {"a teacher of the same tokenizer: its rows of logits"},
-      .options = options,
-      .recipe = {}};
+DistillationNeeds needs(const KdOptions& o) {
+  DistillationNeeds needs;
+  needs.teacher = o.kd_ratio > 0;
+  needs.sources = {.data = o.source == Source::data ? 1.0 : 0.0,
+                   .teacher = o.source == Source::teacher ? 1.0 : 0.0,
+                   .student = o.source == Source::student ? 1.0 : 0.0};
+  needs.of_teacher_by = {.beams = o.beams, .interpolate = o.interpolate};
+  needs.weights = true;
+  return needs;
 }
 
-const Registered kd{method()};
+const Registered kd{
+    distillation_method<KdOptions>("kd")
+        .summary("Knowledge distillation: draw the student's next-token laws to the teacher's in a chosen divergence")
+        .formula("loss = (1 - kd_ratio) CE + kd_ratio mean over tokens of D(p || q)\n"
+                 "p = softmax(teacher logits / temperature), q = softmax(student logits / temperature)\n"
+                 "D_f(p || q) = sum_y q f(p / q); forward_kl: f(u) = u ln u, reverse_kl: -ln u, and so on")
+        .when(
+            "The base of distillation, when both models share a tokenizer. forward_kl covers all that the teacher "
+            "does, reverse_kl keeps to its main modes, js and the skews lie between and stay finite. On the teacher's "
+            "own responses (`source teacher`) it is sequence-level distillation.")
+        .paper({"Distilling the Knowledge in a Neural Network", "1503.02531", "NIPS workshop 2014"})
+        .paper({"Sequence-Level Knowledge Distillation", "1606.07947", "EMNLP 2016"})
+        .option("divergence", &KdOptions::divergence, objectives,
+                "the divergence from the teacher's law to the student's", "LMOps, distillm: forward_kl")
+        .option("temperature", &KdOptions::temperature, positive, "divides the logits of both models",
+                "LLM code: 1; Hinton: 1 to 20")
+        .option("t-squared", &KdOptions::t_squared, "multiply the divergence by the temperature squared", "Hinton")
+        .option("kd-ratio", &KdOptions::kd_ratio, fraction,
+                "weight of the divergence; the rest is cross-entropy on the labels", "distillm; LMOps 0.5")
+        .option("reduction", &KdOptions::reduction, reductions(),
+                "mean over all counted tokens, mean over the sequences' means, or sum")
+        .option("detach-teacher", &KdOptions::detach_teacher,
+                "give the teacher no gradient; `kullback distill` never trains it")
+        .option("reverse-weight", &KdOptions::reverse_weight, fraction,
+                "symmetric_kl: weight of KL(student || teacher)")
+        .option("js-beta", &KdOptions::js_beta,
+                NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true, .maximum_excluded = true},
+                "js: weight of the teacher in the mixture")
+        .option("skew-alpha", &KdOptions::skew_alpha, fraction,
+                "skew_kl, skew_reverse_kl: how much of the first law is in the second", "distillm")
+        .option("alpha", &KdOptions::alpha, any_number,
+                "alpha: forward KL at 1, reverse KL at 0, chi-squared at 2 and -1")
+        .option("source", &KdOptions::source,
+                {{"data", Source::data}, {"teacher", Source::teacher}, {"student", Source::student}},
+                "whose responses are trained on")
+        .option("beams", &KdOptions::beams, at_least(1),
+                "teacher responses by beam search of this width; 1 samples them", "Kim and Rush")
+        .option("interpolate", &KdOptions::interpolate, "of the beams take the one most like the data's response")
+        .needs(needs)
+        .validate([](const KdOptions& o) {
+          if (!o.detach_teacher)
+            fail("option --detach-teacher: a run does not train its teacher; only the library can");
+        })
+        .loss([](const DistillationBatch& b, const KdOptions& o) {
+          const Rows& teacher = b.teacher.hidden.defined() ? b.teacher : b.student;  // kd_ratio 0 asks for none
+          KdLoss l = kd_loss(b.student, teacher, b.labels, b.mask, o, b.tokens_in_step, b.sequences_in_step, b.weight);
+          return DistillationLoss{.value = l.loss, .parts = {{"kd_loss", l.kd_loss}, {"ce_loss", l.ce_loss}}};
+        })};
 
 }  // namespace
 }  // namespace kullback

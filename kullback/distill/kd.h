@@ -54,9 +54,10 @@ struct KdLoss {
 };
 
 /// rows: [B T] of student and teacher, row b T + t for token (b,t); labels [B,T] int64 or undefined; mask [B,T] bool. Where
-/// the mask is false nothing is read. `tokens_in_step`, `sequences_in_step`: see token_weights. Nothing to count: loss 0,
+/// the mask is false nothing is read. `tokens_in_step`, `sequences_in_step`, `weight` [B]: see token_weights. Nothing to count: loss 0,
 /// gradient 0.
 KdLoss kd_loss(const Rows& student, const Rows& teacher, const at::Tensor& labels, const at::Tensor& mask,
-               const KdOptions& options, double tokens_in_step = 0, double sequences_in_step = 0);
+               const KdOptions& options, double tokens_in_step = 0, double sequences_in_step = 0,
+               const at::Tensor& weight = {});
 
 }  // namespace kullback

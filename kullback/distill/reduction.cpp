@@ -14,15 +14,23 @@ const Choices<Reduction>& reductions() {
   return all;
 }
 
-Tensor token_weights(const Tensor& mask, Reduction reduction, double tokens_in_step, double sequences_in_step) {
-  const Tensor counted = mask.to(at::kDouble);
+Tensor token_weights(const Tensor& mask, Reduction reduction, double tokens_in_step, double sequences_in_step,
+                     const Tensor& weight) {
+  Tensor counted = mask.to(at::kDouble);        // [B,T]
+  const Tensor tokens = counted.sum(-1, true);  // [B,1]
+  Tensor sequences = (tokens > 0).to(at::kDouble);
+  if (weight.defined()) {
+    const Tensor w = weight.to(at::kDouble).unsqueeze(-1);
+    counted = counted * w, sequences = sequences * w;
+  }
   if (reduction == Reduction::sum) return counted;
   const auto count = [](double in_step, const Tensor& here) {
-    return in_step > 0 ? in_step : std::max(1.0, here.sum().item<double>());
+    if (in_step > 0) return in_step;
+    const double sum = here.sum().item<double>();
+    return sum > 0 ? sum : 1;
   };
   if (reduction == Reduction::token_mean) return counted / count(tokens_in_step, counted);
-  const Tensor tokens = counted.sum(-1, true);  // [B,1]
-  return counted / tokens.clamp_min(1) / count(sequences_in_step, (tokens > 0).to(at::kDouble));
+  return counted / tokens.clamp_min(1) / count(sequences_in_step, sequences);
 }
 
 Tensor at_places(const Tensor& values, const Tensor& places, const Tensor& mask) {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "kullback/base/registry.h"
 #include "kullback/divergence/head.h"
+#include "kullback/train/method_builder.h"
 #include "kullback/train/preference.h"
 
 namespace kullback {
@@ -48,59 +48,26 @@ struct PreferenceRecipe {
 
 /// Puts a preference method together from a struct of options and a loss function; converts to what `Registered` takes.
 template <class O>
-class PreferenceMethod {
+class PreferenceMethod : public MethodBuilder<PreferenceMethod<O>, O> {
  public:
-  explicit PreferenceMethod(std::string name) {
-    method_.name = std::move(name);
-    method_.family = Family::alignment;
+  explicit PreferenceMethod(std::string name)
+      : MethodBuilder<PreferenceMethod<O>, O>(std::move(name), Family::alignment) {
     recipe_.needs = [](const void*) { return Needs{.reference_logps = true, .divergences = {}}; };
     recipe_.validate = [](const void*) {};
   }
-  PreferenceMethod& summary(std::string text) { return method_.summary = std::move(text), *this; }
-  PreferenceMethod& formula(std::string text) { return method_.formula = std::move(text), *this; }
-  PreferenceMethod& when(std::string text) { return method_.when = std::move(text), *this; }
-  PreferenceMethod& paper(Paper paper) { return method_.papers.push_back(std::move(paper)), *this; }
-
-  template <class Member, class Accepts>
-  PreferenceMethod& option(std::string name, Member O::*member, Accepts accepts, std::string help,
-                           std::string source = "") {
-    return options_.option(std::move(name), member, std::move(accepts), std::move(help), std::move(source)), *this;
+  PreferenceMethod& needs(std::function<Needs(const O&)> f) {
+    return recipe_.needs = this->untyped(std::move(f)), *this;
   }
-  template <class Enum>
-  PreferenceMethod& option(std::string name, Enum O::*member, Choices<Enum> choices, std::string help,
-                           std::string source = "") {
-    return options_.option(std::move(name), member, std::move(choices), std::move(help), std::move(source)), *this;
+  PreferenceMethod& validate(std::function<void(const O&)> f) {
+    return recipe_.validate = this->untyped(std::move(f)), *this;
   }
-  template <class Member>
-  PreferenceMethod& option(std::string name, Member O::*member, const char* help, std::string source = "") {
-    return options_.option(std::move(name), member, NumberRange{}, std::string(help), std::move(source)), *this;
-  }
-  PreferenceMethod& needs(std::function<Needs(const O&)> needs) {
-    recipe_.needs = [needs = std::move(needs)](const void* o) { return needs(*static_cast<const O*>(o)); };
-    return *this;
-  }
-  PreferenceMethod& validate(std::function<void(const O&)> check) {
-    recipe_.validate = [check = std::move(check)](const void* o) { check(*static_cast<const O*>(o)); };
-    return *this;
-  }
-  PreferenceMethod& loss(std::function<PreferenceLoss(const PreferenceBatch&, const O&)> loss) {
-    recipe_.loss = [loss = std::move(loss)](const PreferenceBatch& b, const void* o) {
-      return loss(b, *static_cast<const O*>(o));
-    };
-    return *this;
+  PreferenceMethod& loss(std::function<PreferenceLoss(const PreferenceBatch&, const O&)> f) {
+    return recipe_.loss = this->untyped(std::move(f)), *this;
   }
 
-  operator Method() const {
-    Method method = method_;
-    method.needs = recipe_.needs(std::make_shared<O>().get()).in_words();
-    method.options = std::make_shared<Options<O>>(options_);
-    method.recipe = recipe_;
-    return method;
-  }
+  operator Method() const { return this->built(recipe_.needs(std::make_shared<O>().get()).in_words(), recipe_); }
 
  private:
-  Method method_;
-  Options<O> options_;
   PreferenceRecipe recipe_;
 };
 
