@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "kullback/align/pairwise.h"
+#include "kullback/train/pairwise.h"
 #include "kullback/train/recipe.h"
 
 namespace kullback {

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "kullback/align/pairwise.h"
 #include "kullback/base/error.h"
+#include "kullback/train/pairwise.h"
 #include "kullback/train/recipe.h"
 
 namespace kullback {

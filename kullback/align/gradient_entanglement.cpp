@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "kullback/align/kto.h"
-#include "kullback/align/pairwise.h"
 #include "kullback/base/registry.h"
 #include "kullback/divergence/head.h"
+#include "kullback/train/pairwise.h"
 
 namespace kullback {
 
@@ -43,9 +43,9 @@ Tensor margin_loss(const PairLogps& p, const EntanglementOptions& o) {
     case Loss::rdpo: return logistic_loss(o.beta * d + o.length_alpha * (p.chosen_length - p.rejected_length));
     case Loss::ipo: return ipo_loss(d, o.tau);
     case Loss::simpo: return logistic_loss(o.beta * (p.chosen / n_w - p.rejected / n_l) - o.gamma);
-    case Loss::slic: return at::relu(o.delta - p.chosen + p.rejected) - lambda * p.chosen;
+    case Loss::slic: return hinge_loss(p.chosen - p.rejected, o.delta) - lambda * p.chosen;
     case Loss::cpo: return logistic_loss(o.beta * (p.chosen - p.rejected)) - lambda * p.chosen;
-    case Loss::rrhf: return at::relu(p.rejected / n_l - p.chosen / n_w) - lambda * p.chosen;
+    case Loss::rrhf: return hinge_loss(p.chosen / n_w - p.rejected / n_l, 0) - lambda * p.chosen;
     case Loss::dpop: return logistic_loss(o.beta * (d - lambda * at::relu(-w)));
     case Loss::sppo: return ipo_loss(w, o.beta) + ipo_loss(-l, o.beta);
     case Loss::kto:

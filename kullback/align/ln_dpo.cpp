@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "kullback/align/pairwise.h"
 #include "kullback/base/error.h"
 #include "kullback/divergence/sampled_kl.h"
+#include "kullback/train/pairwise.h"
 #include "kullback/train/recipe.h"
 
 namespace kullback {

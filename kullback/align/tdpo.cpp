@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kullback/align/pairwise.h"
+#include "kullback/train/pairwise.h"
 #include "kullback/train/recipe.h"
 
 namespace kullback {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "kullback/align/kto.h"
-#include "kullback/align/pairwise.h"
+#include "kullback/train/pairwise.h"
 
 namespace kullback {
 

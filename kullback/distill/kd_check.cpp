@@ -1,11 +1,8 @@
 // How the cases of kd's golden fixture are computed.
 
-#include <cmath>
-#include <limits>
-
 #include <ATen/ATen.h>
 
-#include "kullback/base/registry.h"
+#include "kullback/distill/fixture_rows.h"
 #include "kullback/distill/kd.h"
 #include "kullback/distill/sequence_level.h"
 #include "kullback/train/check.h"
@@ -15,31 +12,10 @@ namespace {
 
 using at::Tensor;
 
-KdOptions options_of(const CheckCase& c) {
-  KdOptions o;
-  find_method("kd").options->assign(&o, c.options(), c.where());
-  return o;
-}
-
-/// [B T, V] logits, or hidden states and a head, of the student or the teacher.
-Rows rows_of(CheckCase& c, const std::string& who) {
-  Rows rows;
-  if (c.has(who + "_hidden")) {
-    rows.hidden = c.tensor(who + "_hidden").to(at::kDouble).flatten(0, 1);
-    rows.weight = c.tensor(who + "_head").to(at::kDouble);
-    return rows;
-  }
-  Tensor logits = c.tensor(who + "_logits").to(at::kDouble);
-  if (c.has(who + "_logits_neg_inf")) {
-    logits = logits.masked_fill(c.mask(who + "_logits_neg_inf"), -std::numeric_limits<double>::infinity());
-  }
-  rows.hidden = logits.flatten(0, 1);
-  return rows;
-}
-
 CheckOutputs loss_case(CheckCase& c) {
   const Tensor labels = c.has("labels") ? c.tensor("labels") : Tensor();
-  const KdLoss loss = kd_loss(rows_of(c, "student"), rows_of(c, "teacher"), labels, c.mask("mask"), options_of(c));
+  const KdLoss loss = kd_loss(fixture_rows(c, "student"), fixture_rows(c, "teacher"), labels, c.mask("mask"),
+                              fixture_options<KdOptions>(c, "kd"));
   CheckOutputs out{{"loss", loss.loss}, {"kd_loss", loss.kd_loss}, {"per_token", loss.per_token}};
   if (loss.ce_loss.defined()) out["ce_loss"] = loss.ce_loss;
   return out;

@@ -1,5 +1,6 @@
 #include "kullback/train/check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -32,6 +33,13 @@ double number(const Json& value, const std::string& where) {
   if (value == "-inf") return -unbounded;
   if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
   fail("{}: {} is not a number", where, value.dump().substr(0, 40));
+}
+
+/// Whether it stands for numbers: infinities and NaN are written as strings.
+bool is_numeric(const Json& value) {
+  if (value.is_array())
+    return value.empty() || std::ranges::all_of(value, [](const Json& v) { return !v.is_array() && is_numeric(v); });
+  return !value.is_string() || std::set<std::string>{"inf", "-inf", "nan"}.contains(value.get<std::string>());
 }
 
 /// A number, a list of numbers, or {"shape", "data"}.
@@ -206,8 +214,8 @@ CheckResult compare(CheckCase& c, CheckOutputs outputs) {
                                 /*allow_unused=*/true);
       outputs[key] = gradients[0].defined() ? gradients[0] : at::zeros_like(input);
     }
-    if (value.is_string() && !std::set<std::string>{"inf", "-inf", "nan"}.contains(value.get<std::string>())) {
-      const std::string named = key + "=" + value.get<std::string>();  // a name that was chosen, not a number
+    if (!is_numeric(value)) {  // a name that was chosen, or a list
+      const std::string named = key + "=" + (value.is_string() ? value.get<std::string>() : value.dump());
       if (outputs.contains(named)) continue;
       result.passed = false, result.largest_difference = unbounded, result.at = "no output " + named;
       return result;

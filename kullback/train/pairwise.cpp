@@ -1,4 +1,4 @@
-#include "kullback/align/pairwise.h"
+#include "kullback/train/pairwise.h"
 
 #include <ATen/ATen.h>
 
@@ -7,7 +7,11 @@ namespace kullback {
 using at::Tensor;
 
 Tensor Score::log_ratio() const { return policy - reference; }
-Tensor Score::mean_log_ratio() const { return log_ratio() / length.clamp_min(1); }
+Tensor Score::mean_log_ratio() const { return a_token().log_ratio(); }
+Score Score::a_token() const {
+  const Tensor tokens = length.clamp_min(1);
+  return {.policy = policy / tokens, .reference = reference / tokens, .length = length};
+}
 
 Score score(const Side& given, const Tensor& token_weight) {
   const Side side = without_forbidden_tokens(given);
@@ -26,7 +30,8 @@ Tensor logistic_loss(const Tensor& z, double flipped) {
   return flipped == 0 ? plain : (1 - flipped) * plain - flipped * at::log_sigmoid(-z);
 }
 
-Tensor hinge_loss(const Tensor& z) { return at::relu(1 - z); }
+Tensor hinge_loss(const Tensor& z, double margin) { return at::relu(margin - z); }
+Tensor hinge_loss(const Tensor& z, const Tensor& margin) { return at::relu(margin - z); }
 
 Tensor ipo_loss(const Tensor& difference, double beta) { return (difference - 1 / (2 * beta)).square(); }
 

@@ -13,6 +13,7 @@ struct Score {
 
   at::Tensor log_ratio() const;       ///< policy - reference
   at::Tensor mean_log_ratio() const;  ///< the same a token; 0 for an empty response
+  Score a_token() const;              ///< both sums divided by the length; 0 for an empty response
 };
 /// `token_weight`: [B,T] or scalar, times each token's log-probability; undefined: 1. Tokens that both models forbid are
 /// left out.
@@ -20,8 +21,9 @@ Score score(const Side& side, const at::Tensor& token_weight = {});
 
 /// -log sigmoid(z), the labels assumed flipped at a rate (conservative DPO, Mitchell 2023). Elementwise.
 at::Tensor logistic_loss(const at::Tensor& z, double flipped = 0);
-/// max(0, 1 - z), SLiC's (Zhao et al. 2023, arXiv 2305.10425). Elementwise.
-at::Tensor hinge_loss(const at::Tensor& z);
+/// max(0, margin - z), SLiC's (Zhao et al. 2023, arXiv 2305.10425). No gradient at z = margin. Elementwise.
+at::Tensor hinge_loss(const at::Tensor& z, double margin = 1);
+at::Tensor hinge_loss(const at::Tensor& z, const at::Tensor& margin);
 
 /// (d - 1/(2 beta))^2, IPO's of a difference of log-ratios (Azar et al. 2023, arXiv 2310.12036). Elementwise.
 at::Tensor ipo_loss(const at::Tensor& difference, double beta);

@@ -1,0 +1,23 @@
+#include "kullback/distill/fixture_rows.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+
+namespace kullback {
+
+Rows fixture_rows(CheckCase& c, const std::string& name, const std::string& forbidden) {
+  Rows rows;
+  if (c.has(name + "_hidden")) {
+    rows.hidden = c.tensor(name + "_hidden").to(at::kDouble).flatten(0, -2);
+    rows.weight = c.tensor(name + "_head").to(at::kDouble);
+    return rows;
+  }
+  at::Tensor logits = c.tensor(name + "_logits").to(at::kDouble);
+  const std::string mask = forbidden.empty() ? name + "_logits_neg_inf" : forbidden;
+  if (c.has(mask)) logits = logits.masked_fill(c.mask(mask), -std::numeric_limits<double>::infinity());
+  rows.hidden = logits.flatten(0, -2);
+  return rows;
+}
+
+}  // namespace kullback
