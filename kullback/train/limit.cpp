@@ -83,6 +83,7 @@ void Limits::after_step(Figures& figures) {
   constexpr double memory = 0.5;  // of the running mean
   constexpr double most = 2;      // a violation counts at most so much, either way
   constexpr double least = 1e-4;  // a multiplier so small does nothing; further down it would be slow to come back
+  constexpr double near = -0.3;   // from here on a limit is taken to bind
   for (size_t i = 0; i < limits_.size(); ++i) {
     const Limit& limit = limits_[i];
     const auto measured = figures.find("limit/" + limit.name);
@@ -92,6 +93,7 @@ void Limits::after_step(Figures& figures) {
     dual.measured = dual.steps == 0 ? value : memory * dual.measured + (1 - memory) * value;
     ++dual.steps;
     dual.violation = std::clamp(std::log(std::max(dual.measured * dual.ratio, 1e-300) / limit.bound), -most, most);
+    dual.bound = dual.bound || dual.violation > near;
     if (dual.violation > 0 || dual.level > std::log(least)) dual.level += rate_ * dual.violation;
     figures["limit/" + limit.name + " bound"] = {limit.bound, 1};
     figures["multiplier/" + limit.name] = {multiplier(i), 1};
@@ -101,22 +103,36 @@ void Limits::after_step(Figures& figures) {
 void Limits::observe_held_out(const Figures& figures) {
   for (size_t i = 0; i < limits_.size(); ++i) {
     Dual& dual = duals_[i];
+    dual.held_out = figures.at("limit/" + limits_[i].name).value();
     // Far from the bound the ratio of two small numbers says nothing.
     if (dual.steps == 0 || dual.measured < 0.2 * limits_[i].bound) continue;
-    dual.ratio = std::clamp(figures.at("limit/" + limits_[i].name).value() / dual.measured, 0.5, 2.0);
+    dual.ratio = std::clamp(dual.held_out / dual.measured, 0.5, 2.0);
   }
+}
+
+double Limits::settling_factor() const {
+  double factor = INFINITY;
+  for (size_t i = 0; i < limits_.size(); ++i) {
+    if (limits_[i].fixed || !(duals_[i].held_out > 0)) continue;
+    const double room = limits_[i].bound / duals_[i].held_out;
+    if (room >= 1 && !duals_[i].bound) continue;
+    factor = std::min(factor, std::sqrt(room));  // near the reference a divergence goes with the square of the distance
+  }
+  return std::isinf(factor) || std::abs(factor - 1) < 0.01 ? 1 : factor;
 }
 
 Json Limits::state() const {
   Json state = Json::array();
-  for (const Dual& dual : duals_) state.push_back({dual.level, dual.violation, dual.measured, dual.ratio, dual.steps});
+  for (const Dual& dual : duals_)
+    state.push_back({dual.level, dual.violation, dual.measured, dual.ratio, dual.steps, dual.held_out, dual.bound});
   return state;
 }
 
 void Limits::restore(const Json& state) {
   for (size_t i = 0; i < duals_.size() && i < state.size(); ++i) {
     const Json& s = state[i];
-    duals_[i] = {s[0].get<double>(), s[1].get<double>(), s[2].get<double>(), s[3].get<double>(), s[4].get<int64_t>()};
+    duals_[i] = {s[0].get<double>(),  s[1].get<double>(), s[2].get<double>(), s[3].get<double>(),
+                 s[4].get<int64_t>(), s[5].get<double>(), s[6].get<bool>()};
   }
 }
 

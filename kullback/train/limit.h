@@ -28,7 +28,7 @@ Limit parse_limit(const std::string& text);
 struct LimitOptions {
   std::vector<std::string> limit = {};
   double dual_rate = 0.1;
-  double damping = 1;
+  double damping = 2;
 };
 const Options<LimitOptions>& limit_options();
 
@@ -59,6 +59,10 @@ class Limits {
   /// The same figures over the held-out rows.
   void observe_held_out(const Figures& figures);
 
+  /// By what the whole update, policy less reference, should be scaled so that the last held-out divergences end at their
+  /// bounds: below 1 where one is exceeded, above 1 where limits bound the run and it ended short of all; 1 within 2 %.
+  double settling_factor() const;
+
   Json state() const;
   void restore(const Json& state);
 
@@ -68,6 +72,8 @@ class Limits {
     double measured = 0;  // running mean on training batches
     double ratio = 1;     // held-out over training divergence
     int64_t steps = 0;
+    double held_out = 0;  // the last one
+    bool bound = false;   // the divergence has come near its bound
   };
   double multiplier(size_t i) const;
 

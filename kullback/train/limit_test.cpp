@@ -85,6 +85,24 @@ TEST(Limit, HoldsTheHeldOutDivergenceNotThatOfTheBatches) {
   EXPECT_NEAR(settle(limits, "kl", 0.1, 1.25, 1500), 0.08, 0.008);
 }
 
+/// One step at a divergence, and a look at the held-out rows.
+double settling(const std::string& limit, const std::string& name, double seen, double held_out) {
+  Limits limits(LimitOptions{.limit = {limit}});
+  Figures figures{{"limit/" + name, {seen, 1}}};
+  limits.after_step(figures);
+  limits.observe_held_out({{"limit/" + name, {held_out, 1}}});
+  return limits.settling_factor();
+}
+
+TEST(Limit, SaysByWhatTheUpdateIsToBeScaledInTheEnd) {
+  EXPECT_DOUBLE_EQ(settling("kl<=0.1", "kl", 0.1, 0.4), 0.5);         // exceeded
+  EXPECT_DOUBLE_EQ(settling("kl<=0.1", "kl", 0.1, 0.1 / 1.44), 1.2);  // bound the run, which ended short of it
+  EXPECT_EQ(settling("kl<=0.1", "kl", 0.1, 0.1005), 1);               // close enough
+  EXPECT_EQ(settling("kl<=0.1", "kl", 0.01, 0.01), 1);                // never bound
+  EXPECT_DOUBLE_EQ(settling("kl<=0.1", "kl", 0.01, 0.4), 0.5);        // exceeded on held-out rows alone
+  EXPECT_EQ(settling("kl*0.1", "kl", 0.1, 0.4), 1);                   // no bound
+}
+
 TEST(Limit, AFixedWeightStaysAsItIsAndCountsWhatItSays) {
   Limits limits(LimitOptions{.limit = {"kl*0.3", "kl/sequence*0.3"}});
   Figures figures{{"limit/kl", {5, 1}}, {"limit/kl/sequence", {5, 1}}};
@@ -109,6 +127,7 @@ TEST(Limit, ItsStateGoesOnAsIfNeverStopped) {
   resumed.restore(Json::parse(stopped.state().dump()));
   for (const double kl : {0.4, 0.05}) step(whole, kl), step(resumed, kl);
   EXPECT_EQ(whole.weights(7, 2), resumed.weights(7, 2));
+  EXPECT_EQ(whole.settling_factor(), resumed.settling_factor());
 }
 
 }  // namespace

@@ -80,16 +80,21 @@ class EarlyStop {
   int64_t since_ = 0, best_step_ = 0;
 };
 
-/// Held-out figures with their intervals; logs a row of them.
-std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options, int64_t step, Log& log) {
+/// Held-out figures with their intervals.
+std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options) {
   std::optional<Progress> progress;
   const std::vector<Figures> rows = task.evaluate([&](int64_t done, int64_t total) {
     if (!progress) progress.emplace("evaluate", total);
     progress->update(done);
   });
   if (progress) progress->finish();
-  if (rows.empty()) return {};
-  const auto estimates = bootstrap(rows, static_cast<uint64_t>(options.seed));
+  return rows.empty() ? std::map<std::string, Interval>{} : bootstrap(rows, static_cast<uint64_t>(options.seed));
+}
+
+/// The same, and a row of them in the log.
+std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options, int64_t step, Log& log) {
+  const auto estimates = evaluate(task, options);
+  if (estimates.empty()) return {};
   Json row{{"step", step}};
   for (const auto& [name, estimate] : estimates) {
     row["eval/" + name] = number_or_null(estimate.value);
@@ -98,6 +103,25 @@ std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options,
   }
   log.append(step, row);
   return estimates;
+}
+
+/// Scales the whole update until the limits hold on held-out rows, or as far as that is sensible: an update is never made
+/// more than half as long again as training has left it. Gives back the scale, and leaves the task just evaluated.
+double settle(Task& task, const LoopOptions& options, const std::function<void(double)>& rescale) {
+  const double longest = std::log(1.5);
+  double scale = 0, slope = -1;  // logarithm of the scale; how the wanted factor's logarithm changes with it
+  double wanted = std::log(task.settling_factor());
+  for (int round = 0; round < 6 && wanted != 0; ++round) {
+    const double step = std::min(longest - scale, -wanted / slope);
+    if (step == 0) break;
+    rescale(std::exp(step));
+    scale += step;
+    evaluate(task, options);
+    const double now = std::log(task.settling_factor());
+    slope = std::clamp((now - wanted) / step, -3.0, -0.2);  // -1 where a divergence goes with the update's square
+    wanted = now;
+  }
+  return std::exp(scale);
 }
 
 double figure(const Figures& figures, const std::string& name) {
@@ -186,7 +210,7 @@ Figures train_step(Task& task, Optimizer& optimizer, const OptimizerOptions& opt
 
 LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options,
                     const OptimizerOptions& optimizer_options, const std::filesystem::path& folder, int64_t first_step,
-                    const Json& resumed) {
+                    const Json& resumed, const std::function<void(double)>& rescale) {
   const Schedule schedule(options, task.examples());
   const InterruptGuard guard;
   Log log(folder);
@@ -257,6 +281,12 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
       load_checkpoint(folder / "best", optimizer);
       note(fmt::format("the weights of step {}, where {} was best, are taken", result.best_step, options.stop_metric));
       result.after = evaluate(task, options, result.best_step, log);
+    }
+    if (rescale) result.scale = settle(task, options, rescale);
+    if (result.scale != 1) {
+      note(fmt::format("the whole update is scaled by {:.3f}, so that what --limit bounds ends at its bound",
+                       result.scale));
+      result.after = evaluate(task, options, result.steps, log);
     }
   }
   detail_note(

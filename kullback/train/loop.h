@@ -47,6 +47,8 @@ class Task {
   /// After the optimiser has taken step `step` (from 1) of `steps`, with the step's figures: moves what moves with training
   /// but is no weight, and may add to the figures.
   virtual void after_step(int64_t step, int64_t steps, Figures& figures) { (void)step, (void)steps, (void)figures; }
+  /// By what the whole update should be scaled after training, going by the last evaluation (Limits::settling_factor).
+  virtual double settling_factor() const { return 1; }
   /// What of that a checkpoint has to hold.
   virtual Json state() const { return {}; }
   virtual void restore(const Json&) {}
@@ -75,6 +77,7 @@ Figures train_step(Task& task, Optimizer& optimizer, const OptimizerOptions& opt
 struct LoopResult {
   int64_t steps = 0;
   bool interrupted = false;
+  double scale = 1;       ///< of the whole update, after training, so that limits hold
   int64_t best_step = 0;  ///< where stop_metric was best and whose weights were taken in the end; 0: there is none
   double seconds = 0;
   std::map<std::string, Interval> before, after;  ///< held-out figures
@@ -82,9 +85,10 @@ struct LoopResult {
 
 /// Trains from `first_step` on, logging to `folder`/metrics.jsonl and showing progress. Held-out figures are measured before
 /// the first step (`before`; a resumed run does not measure them again) and after the last. `resumed`: the state of the
-/// checkpoint that `first_step` is from.
+/// checkpoint that `first_step` is from. `rescale(s)` scales what training has done to the weights by s; where it is given,
+/// the task's settling_factor is followed after the last step.
 LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options,
                     const OptimizerOptions& optimizer_options, const std::filesystem::path& folder,
-                    int64_t first_step = 0, const Json& resumed = {});
+                    int64_t first_step = 0, const Json& resumed = {}, const std::function<void(double)>& rescale = {});
 
 }  // namespace kullback

@@ -32,6 +32,7 @@ class PreferenceTask : public Task {
   /// Moves the limits' multipliers, and the reference that losses are measured against where the method has one that follows
   /// the policy. The exact divergences that are logged stay those from the reference as it was.
   void after_step(int64_t step, int64_t steps, Figures& figures) override;
+  double settling_factor() const override { return limits_.settling_factor(); }
   Json state() const override { return limits_.state(); }
   void restore(const Json& state) override { limits_.restore(state); }
 

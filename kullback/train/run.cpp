@@ -14,6 +14,7 @@
 #include "kullback/lm/save.h"
 #include "kullback/report/progress.h"
 #include "kullback/train/checkpoint.h"
+#include "kullback/train/weight_average.h"
 
 namespace kullback {
 namespace {
@@ -155,6 +156,10 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
     report.summary.push_back(
         fmt::format("the weights are those of step {}, where {} was best", loop.best_step, job.loop.stop_metric));
   }
+  if (loop.scale != 1) {
+    report.summary.push_back(
+        fmt::format("the whole update was scaled by {:.3f} after training, so that the limit is kept", loop.scale));
+  }
   report.configuration = job.configuration;
   report.metrics = read_metrics(folder / "metrics.jsonl");
   report.held_out = held_out_measures(loop, parts.measures);
@@ -170,7 +175,8 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
                       {"threads", std::to_string(at::get_num_threads())}};
   write_run_report(report, folder);
 
-  Json evaluation{{"steps", loop.steps}, {"before", Json::object()}, {"after", Json::object()}};
+  Json evaluation{
+      {"steps", loop.steps}, {"update_scale", loop.scale}, {"before", Json::object()}, {"after", Json::object()}};
   for (const auto& [name, interval] : loop.before) evaluation["before"][name] = interval_json(interval);
   for (const auto& [name, interval] : loop.after) evaluation["after"][name] = interval_json(interval);
   evaluation["intervals"] = "[value, low, high], 95 % bootstrap over prompts";
@@ -252,6 +258,11 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   prepare_policy(model, job);
   const OwnedReference reference = make_reference(model, o);
   const std::unique_ptr<Task> task = parts.task(model.transformer, reference.of(model.transformer), Limits(job.limits));
+  std::function<void(double)> rescale;  // none where the policy does not begin at its reference
+  if (o.reference_model.empty()) {
+    rescale = update_scale(model.transformer.trainable(),
+                           adapters ? std::vector<NamedTensor>() : reference.other->parameters());
+  }
   Optimizer optimizer(model.transformer.trainable(), job.optimizer);
   // A limit is held to held-out rows as the run goes on, so that they have to be looked at.
   if (!job.limits.limit.empty() && job.loop.eval_every == 0)
@@ -277,7 +288,7 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
     samples_before = answers(model, shown, job);
     write_before(folder, {}, samples_before);
   }
-  RunResult result{.loop = run_loop(*task, optimizer, job.loop, job.optimizer, folder, first_step, resumed),
+  RunResult result{.loop = run_loop(*task, optimizer, job.loop, job.optimizer, folder, first_step, resumed, rescale),
                    .trained = {},
                    .report = {}};
   if (first_step > 0) result.loop.before = figures_before;

@@ -20,6 +20,7 @@ class SupervisedTask : public Task {
   std::vector<Figures> evaluate(const std::function<void(int64_t, int64_t)>& progress) override;
   int64_t tokens() const override { return tokens_; }
   void after_step(int64_t, int64_t, Figures& figures) override { limits_.after_step(figures); }
+  double settling_factor() const override { return limits_.settling_factor(); }
   Json state() const override { return limits_.state(); }
   void restore(const Json& state) override { limits_.restore(state); }
 

@@ -34,4 +34,13 @@ void move_towards(const std::vector<NamedTensor>& reference, const std::vector<N
   }
 }
 
+std::function<void(double)> update_scale(std::vector<NamedTensor> weights, std::vector<NamedTensor> start) {
+  if (start.empty()) {
+    for (const NamedTensor& t : weights) start.push_back({t.name, t.tensor.detach().clone()});
+  }
+  return [weights = std::move(weights), start = std::move(start)](double scale) {
+    move_towards(weights, start, 1 - scale);
+  };
+}
+
 }  // namespace kullback

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "kullback/lm/transformer.h"
@@ -11,5 +12,9 @@ at::Tensor weighted_average(const std::vector<at::Tensor>& tensors, const std::v
 
 /// In place: weight * policy + (1 - weight) * reference, tensor by tensor of the same names.
 void move_towards(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& policy, double weight);
+
+/// Scales by a number all that happens to these weights from now on: what a limit's settling asks for. A copy is kept of
+/// where they start, or `start` is, the same tensors of another model.
+std::function<void(double)> update_scale(std::vector<NamedTensor> weights, std::vector<NamedTensor> start = {});
 
 }  // namespace kullback
