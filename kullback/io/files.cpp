@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "kullback/base/error.h"
 
 namespace kullback {
@@ -118,6 +120,20 @@ void NewFolder::commit() {
   if (error) fail("{}: cannot be created: {}", target_.string(), error.message());
   committed_ = true;
   flush_folder(target_.parent_path());
+}
+
+void remove_unfinished(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (auto entry = fs::recursive_directory_iterator(folder, ignored); entry != fs::recursive_directory_iterator();) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with(".") && name.find(".partial-") != std::string::npos) {
+      found.push_back(entry->path());
+      entry.disable_recursion_pending();
+    }
+    entry.increment(ignored);
+  }
+  for (const fs::path& path : found) fs::remove_all(path, ignored);
 }
 
 void write_file(const fs::path& path, std::string_view contents) {

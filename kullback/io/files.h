@@ -50,6 +50,9 @@ class NewFolder {
 /// Error if `target` exists and is not an empty folder, so that a command can say so before it starts to work.
 void check_new_folder(const std::filesystem::path& target);
 
+/// Removes what a killed process has left unfinished in a folder and below it: files and folders that it was writing aside.
+void remove_unfinished(const std::filesystem::path& folder);
+
 /// Writes the whole file, or leaves what was there before.
 void write_file(const std::filesystem::path& path, std::string_view contents);
 

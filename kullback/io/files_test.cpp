@@ -235,5 +235,19 @@ TEST_F(Jsonl, AppendsRows) {
   EXPECT_THAT(refusal([&] { JsonlWriter writer(folder_ / "none" / "a"); }), HasSubstr("none/a: cannot be written"));
 }
 
+TEST(RemoveUnfinished, TakesOnlyWhatWasBeingWrittenAside) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "unfinished";
+  fs::remove_all(folder);
+  fs::create_directories(folder / "checkpoints/.step-2.partial-12-0");
+  write_file(folder / "checkpoints/.step-2.partial-12-0/state.json", "{}");
+  write_file(folder / "partial-notes.txt", "kept");
+  fs::copy_file(folder / "partial-notes.txt", folder / ".config.toml.partial-12-1");
+  remove_unfinished(folder);
+  EXPECT_TRUE(fs::exists(folder / "partial-notes.txt"));
+  EXPECT_FALSE(fs::exists(folder / ".config.toml.partial-12-1"));
+  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
+  remove_unfinished(folder / "there is no such folder");
+}
+
 }  // namespace
 }  // namespace kullback

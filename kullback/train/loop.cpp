@@ -23,21 +23,25 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-/// The run's log: rows of metrics.jsonl, and the same for TensorBoard.
+/// The run's log: rows of metrics.jsonl, and the same for TensorBoard. What the clock says goes into a file of its own, so
+/// that metrics.jsonl is the same, byte for byte, whenever and in however many pieces a run is made.
 class Log {
  public:
   explicit Log(const std::filesystem::path& folder)
-      : metrics_(folder / "metrics.jsonl"), tensorboard_(folder / "tensorboard") {}
-  void append(int64_t step, const Json& row) {
-    metrics_.append(row);
+      : metrics_(folder / "metrics.jsonl"), timings_(folder / "timings.jsonl"), tensorboard_(folder / "tensorboard") {}
+  void append(int64_t step, const Json& row) { append(metrics_, step, row); }
+  void append_timing(int64_t step, const Json& row) { append(timings_, step, row); }
+
+ private:
+  void append(JsonlWriter& file, int64_t step, const Json& row) {
+    file.append(row);
     for (const auto& [name, value] : row.items()) {
       if (name != "step" && value.is_number()) tensorboard_.scalar(name, step, value.get<double>());
     }
     tensorboard_.flush();
   }
 
- private:
-  JsonlWriter metrics_;
+  JsonlWriter metrics_, timings_;
   TensorboardWriter tensorboard_;
 };
 
@@ -252,8 +256,10 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
 
     Json row{{"step", step + 1}, {"epoch", schedule.epoch(step + 1)}};
     for (const auto& [name, mean] : figures) row["train/" + name] = number_or_null(mean.value());
-    row["train/tokens_per_second"] = static_cast<double>(task.tokens() - tokens_before) / seconds_since(training_began);
     log.append(step + 1, row);
+    log.append_timing(step + 1, {{"step", step + 1},
+                                 {"train/tokens_per_second",
+                                  static_cast<double>(task.tokens() - tokens_before) / seconds_since(training_began)}});
     if (figures.contains("kl")) kl = figure(figures, "kl");
     std::vector<std::pair<std::string, double>> shown{{"loss", figure(figures, "loss")}};
     for (const char* name : {"margin", "accuracy"}) {

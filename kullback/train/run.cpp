@@ -98,15 +98,18 @@ std::map<std::string, Interval> read_before(const fs::path& folder, std::vector<
 }
 
 /// Leaves only what was logged up to the checkpoint of `step`; all after it, the evaluation of that step among it, will be
-/// made again.
-void cut_metrics(const fs::path& folder, int64_t step) {
-  std::string kept;
-  if (!fs::exists(folder / "metrics.jsonl")) return;
-  read_jsonl(folder / "metrics.jsonl", [&](int64_t, const Json& row) {
+/// made again. A last line that a killed run has left unfinished goes too.
+void cut_log(const fs::path& file, int64_t step) {
+  if (!fs::exists(file)) return;
+  std::string whole = read_text(file), kept;
+  whole.resize(whole.rfind('\n') + 1);
+  write_file(file, whole);
+  read_jsonl(file, [&](int64_t, const Json& row) {
     const int64_t at = row.value("step", int64_t{0});
-    if (at < step || (at == step && (step == 0 || row.contains("train/loss")))) kept += row.dump() + "\n";
+    const bool of_training = row.contains("train/loss") || row.contains("train/tokens_per_second");
+    if (at < step || (at == step && (step == 0 || of_training))) kept += row.dump() + "\n";
   });
-  write_file(folder / "metrics.jsonl", kept);
+  write_file(file, kept);
 }
 
 std::vector<HeldOutMeasure> held_out_measures(const LoopResult& loop, const std::vector<MeasureText>& own) {
@@ -162,6 +165,8 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
   }
   report.configuration = job.configuration;
   report.metrics = read_metrics(folder / "metrics.jsonl");
+  const std::vector<MetricSeries> timings = read_metrics(folder / "timings.jsonl");
+  report.metrics.insert(report.metrics.end(), timings.begin(), timings.end());
   report.held_out = held_out_measures(loop, parts.measures);
   for (size_t i = 0; i < after.size(); ++i) {
     report.samples.push_back({prompt_text(shown[i].prompt), i < before.size() ? before[i] : "", after[i],
@@ -173,7 +178,6 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
                        fmt::format("{:.0f}", static_cast<double>(tokens) / std::max(loop.seconds, 1e-9))},
                       {"peak memory", bytes_text(peak_memory())},
                       {"threads", std::to_string(at::get_num_threads())}};
-  write_run_report(report, folder);
 
   Json evaluation{
       {"steps", loop.steps}, {"update_scale", loop.scale}, {"before", Json::object()}, {"after", Json::object()}};
@@ -181,6 +185,7 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
   for (const auto& [name, interval] : loop.after) evaluation["after"][name] = interval_json(interval);
   evaluation["intervals"] = "[value, low, high], 95 % bootstrap over prompts";
   write_file(folder / "evaluation.json", evaluation.dump(1) + "\n");
+  write_run_report(report, folder);  // last: a run that has a report is complete
 }
 
 }  // namespace
@@ -243,6 +248,7 @@ void note_rows(const RowCounts& counts, int64_t held_out, const std::string& row
 
 void check_run(const RunJob& job) {
   const Limits limits(job.limits);
+  remove_unfinished(job.run.output);
   if (!job.resume) check_new_folder(job.run.output);
 }
 
@@ -278,7 +284,7 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
       first_step = resumed.at("step").get<int64_t>();
       figures_before = read_before(folder, samples_before);
     }
-    cut_metrics(folder, first_step == 0 ? -1 : first_step);
+    for (const char* log : {"metrics.jsonl", "timings.jsonl"}) cut_log(folder / log, first_step == 0 ? -1 : first_step);
     note(fmt::format("resuming {} after step {}", folder.string(), first_step));
   } else {
     fs::create_directories(folder);
@@ -296,13 +302,14 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   if (result.loop.interrupted) return result;
 
   const std::vector<std::string> samples_after = answers(model, shown, job);
+  const fs::path trained = folder / (adapters ? "adapter" : "model");
+  fs::remove_all(trained);  // of a run that was killed after this, before its report
   if (adapters) {
-    save_adapter(model.transformer, folder / "adapter", o.model);
-    result.trained = (folder / "adapter").string();
+    save_adapter(model.transformer, trained, o.model);
   } else {
-    save_model(model, folder / "model");
-    result.trained = (folder / "model").string();
+    save_model(model, trained);
   }
+  result.trained = trained.string();
   write_report(folder, job, parts, result.loop, shown, samples_before, samples_after, task->tokens());
   result.report = (folder / "report.html").string();
   return result;
