@@ -117,6 +117,7 @@ RowBlockLoss row_block_loss(const Rows& student, const Rows& teacher, const RowF
       at::GradMode::is_enabled() && (wants(student.hidden) || wants(student.weight) || wants(student.bias));
   Gradients made;
   result.values = walk(student, teacher, f, weights, memory, differentiable ? &made : nullptr);
+  if (student.hidden.size(0) == 0) result.values = result.values.reshape(weights.sizes());  // f was never asked
   const Tensor w = weights.to(result.values.scalar_type());
   result.loss = result.values.masked_fill(w == 0, 0).mul(w).sum();
   if (differentiable) {
