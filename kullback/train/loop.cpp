@@ -13,6 +13,7 @@
 #include "kullback/report/tensorboard.h"
 #include "kullback/train/checkpoint.h"
 #include "kullback/train/interrupt.h"
+#include "kullback/train/processes.h"
 
 namespace kullback {
 namespace {
@@ -27,22 +28,33 @@ Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : 
 /// that metrics.jsonl is the same, byte for byte, whenever and in however many pieces a run is made.
 class Log {
  public:
-  explicit Log(const std::filesystem::path& folder)
-      : metrics_(folder / "metrics.jsonl"), timings_(folder / "timings.jsonl"), tensorboard_(folder / "tensorboard") {}
-  void append(int64_t step, const Json& row) { append(metrics_, step, row); }
-  void append_timing(int64_t step, const Json& row) { append(timings_, step, row); }
-
- private:
-  void append(JsonlWriter& file, int64_t step, const Json& row) {
-    file.append(row);
-    for (const auto& [name, value] : row.items()) {
-      if (name != "step" && value.is_number()) tensorboard_.scalar(name, step, value.get<double>());
-    }
-    tensorboard_.flush();
+  /// Of several processes the first one writes.
+  explicit Log(const std::filesystem::path& folder) {
+    if (processes().first()) files_.emplace(folder);
+  }
+  void append(int64_t step, const Json& row) {
+    if (files_) files_->append(files_->metrics, step, row);
+  }
+  void append_timing(int64_t step, const Json& row) {
+    if (files_) files_->append(files_->timings, step, row);
   }
 
-  JsonlWriter metrics_, timings_;
-  TensorboardWriter tensorboard_;
+ private:
+  struct Files {
+    explicit Files(const std::filesystem::path& folder)
+        : metrics(folder / "metrics.jsonl"), timings(folder / "timings.jsonl"), tensorboard(folder / "tensorboard") {}
+    void append(JsonlWriter& file, int64_t step, const Json& row) {
+      file.append(row);
+      for (const auto& [name, value] : row.items()) {
+        if (name != "step" && value.is_number()) tensorboard.scalar(name, step, value.get<double>());
+      }
+      tensorboard.flush();
+    }
+
+    JsonlWriter metrics, timings;
+    TensorboardWriter tensorboard;
+  };
+  std::optional<Files> files_;
 };
 
 /// Watches a held-out figure: keeps the best weights and says when to stop.
@@ -64,7 +76,7 @@ class EarlyStop {
     const double value = options_.stop_goal == LoopOptions::Goal::lower ? found->second.value : -found->second.value;
     if (step > 0 && value < best_) {
       best_ = value, since_ = 0, best_step_ = step;
-      save_checkpoint(folder / "best", optimizer, Json{{"step", step}}, 1);
+      if (processes().first()) save_checkpoint(folder / "best", optimizer, Json{{"step", step}}, 1);
       return false;
     }
     return step > 0 && ++since_ >= options_.stop_patience;
@@ -194,13 +206,18 @@ Figures train_step(Task& task, Optimizer& optimizer, const OptimizerOptions& opt
                    int64_t batch_size, double learning_rate, bool measure) {
   optimizer.clear_gradients();
   Figures figures;
-  for (size_t begin = 0; begin < examples.size(); begin += static_cast<size_t>(batch_size)) {
-    const auto batch = examples.subspan(begin, std::min(static_cast<size_t>(batch_size), examples.size() - begin));
+  const auto [first, last] = processes().share(std::ssize(examples));
+  for (int64_t begin = first; begin < last; begin += batch_size) {
+    const int64_t count = std::min(batch_size, last - begin);
+    const auto batch = examples.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    if (begin + count == last) optimizer.gradients().begin();
     const Figures part = task.accumulate(batch, examples, measure);
     if (!std::isfinite(figure(part, "loss")))
       fail("the loss is {} on {}; the weights were left as they were", figure(part, "loss"), task.describe(batch));
     add(figures, part);
   }
+  optimizer.gradients().finish();
+  figures = processes().sum(figures);
   const double norm = optimizer.gradient_norm();
   if (!std::isfinite(norm))
     fail("the gradient's norm is {} on {}; the weights were left as they were", norm, task.describe(examples));
@@ -217,6 +234,7 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
                     const Json& resumed, const std::function<void(double)>& rescale) {
   const Schedule schedule(options, task.examples());
   const InterruptGuard guard;
+  bool asked_to_stop = false;  // all processes agree on it, once a step
   Log log(folder);
   EarlyStop stop(options);
   if (!resumed.is_null()) {
@@ -246,7 +264,7 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
   };
   // A checkpoint is written before the evaluation of its step, which a resumed run has to make up for.
   if (evaluation_due(first_step)) look(first_step);
-  for (int64_t step = first_step; step < schedule.steps() && !interrupted() && !stopped; ++step) {
+  for (int64_t step = first_step; step < schedule.steps() && !asked_to_stop && !stopped; ++step) {
     const bool last = step + 1 == schedule.steps();
     const bool measure = options.measure_every > 0 && ((step + 1) % options.measure_every == 0 || last);
     const double rate = optimizer_options.learning_rate * schedule_factor(optimizer_options, step, schedule.steps());
@@ -269,12 +287,13 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
     progress.update(step + 1, shown);
 
     result.steps = step + 1;
+    asked_to_stop = processes().any(interrupted());
     const bool due = options.save_every > 0 && result.steps % options.save_every == 0;
-    if ((due && !last) || (interrupted() && !last)) {
+    if ((due || asked_to_stop) && !last && processes().first()) {
       save_checkpoint(folder, optimizer, Json{{"step", result.steps}, {"task", task.state()}, {"stop", stop.state()}},
                       options.keep);
     }
-    if (evaluation_due(result.steps) && !interrupted()) look(result.steps);
+    if (evaluation_due(result.steps) && !asked_to_stop) look(result.steps);
   }
   progress.finish();
   result.interrupted = result.steps < schedule.steps() && !stopped;
@@ -284,6 +303,7 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
     stop.observe(result.after, result.steps, folder, optimizer);
     result.best_step = stop.best_step();
     if (result.best_step > 0 && result.best_step < result.steps) {
+      processes().wait_for_all();  // until the first has written them
       load_checkpoint(folder / "best", optimizer);
       note(fmt::format("the weights of step {}, where {} was best, are taken", result.best_step, options.stop_metric));
       result.after = evaluate(task, options, result.best_step, log);

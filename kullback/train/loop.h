@@ -69,7 +69,8 @@ class Schedule {
   int64_t examples_, per_step_, steps_;
 };
 
-/// One step: accumulates the batches, clips, updates. Figures with "loss", "grad_norm" and "learning_rate" among them.
+/// One step: accumulates the batches of this process's share of the examples, sums gradients and figures over all
+/// processes, clips, updates. Figures with "loss", "grad_norm" and "learning_rate" among them.
 /// An Error that names the batch when the loss or the gradient is not finite; the weights are then untouched.
 Figures train_step(Task& task, Optimizer& optimizer, const OptimizerOptions& options, std::span<const int64_t> examples,
                    int64_t batch_size, double learning_rate, bool measure);

@@ -76,6 +76,9 @@ Optimizer::Optimizer(std::vector<NamedTensor> parameters, const OptimizerOptions
     if (options.optimizer == OptimizerOptions::Rule::adamw)
       second_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
   }
+  std::vector<at::Tensor> weights;
+  for (const NamedTensor& p : parameters_) weights.push_back(p.tensor);
+  gradients_ = std::make_unique<GradientSum>(std::move(weights));
 }
 
 void Optimizer::step(double learning_rate) {

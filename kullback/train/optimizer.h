@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 
 #include "kullback/base/options.h"
 #include "kullback/lm/transformer.h"
+#include "kullback/train/processes.h"
 
 namespace kullback {
 
@@ -46,6 +48,8 @@ class Optimizer {
   /// Euclidean norm of all gradients together.
   double gradient_norm() const;
   void scale_gradients(double factor);
+  /// What sums them over processes that train together.
+  GradientSum& gradients() { return *gradients_; }
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// The running means of gradients under "exp_avg." and, of AdamW, of their squares under "exp_avg_sq." and each parameter's
@@ -63,6 +67,7 @@ class Optimizer {
   std::vector<at::Tensor> first_, second_;
   OptimizerOptions options_;
   int64_t steps_ = 0;
+  std::unique_ptr<GradientSum> gradients_;
 };
 
 }  // namespace kullback

@@ -9,6 +9,7 @@
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
 #include "kullback/base/random.h"
+#include "kullback/train/processes.h"
 #include "kullback/train/weight_average.h"
 
 namespace kullback {
@@ -295,10 +296,11 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
   Figures limited;
   constexpr size_t batch_size = 4;  // pairs; small, since rows of both models are held
   const std::vector<PreferencePair>& all = held_out_.pairs;
-  for (size_t begin = 0; begin < all.size(); begin += batch_size) {
+  const auto [first, last] = processes().share(std::ssize(all));
+  for (auto begin = static_cast<size_t>(first), end = static_cast<size_t>(last); begin < end; begin += batch_size) {
     std::vector<const PreferencePair*> pairs;
     std::vector<Cached*> caches;
-    for (size_t i = begin; i < std::min(begin + batch_size, all.size()); ++i) {
+    for (size_t i = begin; i < std::min(begin + batch_size, end); ++i) {
       pairs.push_back(&all[i]);
       caches.push_back(&held_out_cache_[i]);
     }
@@ -328,9 +330,10 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
       }
       rows.push_back(std::move(row));
     }
-    progress(static_cast<int64_t>(rows.size()), static_cast<int64_t>(all.size()));
+    progress(std::ssize(rows), last - first);
   }
-  if (!rows.empty()) limits_.observe_held_out(limited);
+  rows = processes().joined(rows);
+  if (!rows.empty()) limits_.observe_held_out(processes().sum(limited));
   return rows;
 }
 

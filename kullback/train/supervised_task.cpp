@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kullback/base/log.h"
+#include "kullback/train/processes.h"
 
 namespace kullback {
 
@@ -92,8 +93,8 @@ std::vector<Figures> SupervisedTask::evaluate(const std::function<void(int64_t, 
   std::vector<Figures> rows;
   Figures limited;
   const std::vector<Example>& all = held_out_.examples;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const int64_t index = static_cast<int64_t>(i);
+  const auto [first, last] = processes().share(std::ssize(all));
+  for (int64_t index = first; index < last; ++index) {
     const ResponseBatch laid = response_batch(sequences(all, {&index, 1}));
     if (laid.labels.numel() == 0) continue;
     const Rows policy = policy_.head_rows(response_hidden(policy_, laid)), reference = reference_rows(reference_, laid);
@@ -107,9 +108,10 @@ std::vector<Figures> SupervisedTask::evaluate(const std::function<void(int64_t, 
     add_distances(exact_distances(policy, reference), row);
     add_limit_figures(limits_, statistics.divergences, 1, limited);
     rows.push_back(std::move(row));
-    progress(index + 1, std::ssize(all));
+    progress(index + 1 - first, last - first);
   }
-  if (!rows.empty()) limits_.observe_held_out(limited);
+  rows = processes().joined(rows);
+  if (!rows.empty()) limits_.observe_held_out(processes().sum(limited));
   return rows;
 }
 
