@@ -20,4 +20,15 @@ Rows fixture_rows(CheckCase& c, const std::string& name, const std::string& forb
   return rows;
 }
 
+void assign_fixture_options(CheckCase& c, const std::string& method, void* options) {
+  const OptionSet& known = *find_method(method).options;
+  Json given = c.options();
+  for (const auto& [name, value] : given.items()) {
+    const Option* option = known.find(name);
+    if (option != nullptr && option->info.type == OptionType::flag && value.is_number_integer())
+      given[name] = value.get<int64_t>() != 0;
+  }
+  known.assign(options, given, c.where());
+}
+
 }  // namespace kullback

@@ -12,12 +12,15 @@ namespace kullback {
 /// -inf where `forbidden` (by default NAME_logits_neg_inf), if the case has it, is 1: JSON has no infinity.
 Rows fixture_rows(CheckCase& c, const std::string& name, const std::string& forbidden = "");
 
+/// Sets a method's options to those of a case; flags may be written as 0 and 1.
+void assign_fixture_options(CheckCase& c, const std::string& method, void* options);
+
 /// The options of a case as the method's own struct.
 template <class O>
 O fixture_options(CheckCase& c, const std::string& method) {
-  O o;
-  find_method(method).options->assign(&o, c.options(), c.where());
-  return o;
+  O options;
+  assign_fixture_options(c, method, &options);
+  return options;
 }
 
 }  // namespace kullback

@@ -132,6 +132,15 @@ Tensor row_block_values(const Rows& student, const Rows& teacher, const RowFunct
   return walk(student, teacher, f, {}, memory, nullptr);
 }
 
+Tensor row_divergence(const RowDivergence& divergence, const Tensor& policy, const Tensor& reference) {
+  Rows ours, theirs;
+  ours.hidden = policy.reshape({-1, policy.size(-1)});
+  theirs.hidden = reference.reshape({-1, reference.size(-1)});
+  HeadRequest request;
+  request.divergences = {divergence};
+  return head_statistics(ours, theirs, request).divergences[0];
+}
+
 Rows rows_at(Rows rows, const Tensor& places) {
   rows.hidden = rows.hidden.index_select(0, places);
   return rows;

@@ -28,6 +28,10 @@ RowBlockLoss row_block_loss(const Rows& student, const Rows& teacher, const RowF
 /// The values alone.
 at::Tensor row_block_values(const Rows& student, const Rows& teacher, const RowFunction& f, int64_t memory = 64 << 20);
 
+/// A divergence between rows of logits as they stand, [...,V] each -> [N], differentiable in the policy's: what a RowFunction
+/// calls for the laws that it has made.
+at::Tensor row_divergence(const RowDivergence& divergence, const at::Tensor& policy, const at::Tensor& reference);
+
 /// The rows at these places [M] alone.
 Rows rows_at(Rows rows, const at::Tensor& places);
 

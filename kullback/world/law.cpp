@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
+#include "kullback/divergence/row_blocks.h"
 #include "kullback/world/optimum.h"
 
 namespace kullback {
@@ -59,9 +60,7 @@ Rows as_rows(const Tensor& logps) {
 }
 
 Tensor response_divergence(const RowDivergence& divergence, const Tensor& policy_logps, const Tensor& reference_logps) {
-  HeadRequest request;
-  request.divergences = {divergence};
-  return head_statistics(as_rows(policy_logps), as_rows(reference_logps), request).divergences[0];
+  return row_divergence(divergence, policy_logps, reference_logps);
 }
 
 Tensor token_divergence(const SequenceSpace& space, const RowDivergence& divergence, const Tensor& policy_rows,
