@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/base/error.h"
 #include "kullback/distill/counted.h"
 #include "kullback/divergence/row_blocks.h"
 #include "kullback/train/distillation.h"
@@ -108,10 +109,7 @@ DistillationNeeds needs(const AtkdOptions& o) {
     case SampleSource::gt: break;
     case SampleSource::student: needs.sources = {.data = 0, .student = 1}; break;
     case SampleSource::mix_request: needs.sources = {.data = 0.5, .student = 0.5}; break;
-    case SampleSource::mix_token:
-      needs.sources = {.data = 0, .both = 1};
-      needs.together = {.rule = Together::Rule::mixture, .teacher_share = 0.5};
-      break;
+    case SampleSource::mix_token: break;
   }
   return needs;
 }
@@ -145,6 +143,12 @@ const Registered atkd{
                  {"mix_token", SampleSource::mix_token}},
                 "whose responses: the data's, the student's, either at each step, or drawn by both, token by token")
         .needs(needs)
+        .validate([](const AtkdOptions& o) {
+          if (o.sample_source == SampleSource::mix_token)
+            fail(
+                "option --sample-source: mix_token needs responses that both models draw together, which no run makes "
+                "yet");
+        })
         .loss([](const DistillationBatch& b, const AtkdOptions& o) {
           const AtkdLoss l = atkd_loss(b.student, b.teacher, b.labels, b.mask, o, b.tokens_in_step);
           return DistillationLoss{.value = l.loss,
