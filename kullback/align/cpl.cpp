@@ -11,25 +11,20 @@ using at::Tensor;
 using Variant = CplOptions::Variant;
 using Imitate = CplOptions::Imitate;
 
-namespace {
-
-/// -log sigmoid of how far the winner leads the loser, whose sum counts `bias` times.
-Tensor biased_loss(const Tensor& winner, const Tensor& loser, double bias) {
+Tensor cpl_pair_loss(const Tensor& winner, const Tensor& loser, double bias) {
   return logistic_loss(winner - bias * loser);
 }
 
+namespace {
+
 /// Behaviour cloning: mean -log-probability a token of both segments, or of those not beaten. A step's batches add up.
 Tensor cloning_loss(const CplComparison& s, const PreferenceBatch& batch, const CplOptions& o) {
-  Tensor sum = at::zeros({}, s.first.logps.options()), count = sum;
-  const auto add = [&](const Side& side, const Tensor& wanted) {
-    const Tensor mask = side.mask & (wanted | (o.bc_data == Imitate::all)).unsqueeze(-1);
-    sum = sum - sequence_sum(side.logps, mask).sum();
-    count = count + mask.sum();
-  };
-  add(s.first, s.label <= 0.5);
-  add(s.second, s.label >= 0.5);
-  const double in_step = batch.chosen_tokens_in_step + (o.bc_data == Imitate::all ? batch.rejected_tokens_in_step : 0);
-  return sum / (in_step > 0 ? at::full({}, in_step, sum.options()) : count.clamp_min(1));
+  const bool all = o.bc_data == Imitate::all;
+  const Tensor first = s.first.mask & ((s.label <= 0.5) | all).unsqueeze(-1),
+               second = s.second.mask & ((s.label >= 0.5) | all).unsqueeze(-1);
+  const Tensor sum = sequence_sum(s.first.logps, first).sum() + sequence_sum(s.second.logps, second).sum();
+  const double in_step = batch.chosen_tokens_in_step + (all ? batch.rejected_tokens_in_step : 0);
+  return -sum / (in_step > 0 ? in_step : std::max(1.0, (first.sum() + second.sum()).item<double>()));
 }
 
 }  // namespace
@@ -45,7 +40,7 @@ PreferenceLoss cpl_loss(const CplComparison& s, const PreferenceBatch& batch, co
   const Tensor first = cpl_advantage(s.first, o), second = cpl_advantage(s.second, o);
   const Tensor y = s.label.to(first.scalar_type());
   const Tensor losses =
-      y * biased_loss(second, first, o.contrastive_bias) + (1 - y) * biased_loss(first, second, o.contrastive_bias);
+      y * cpl_pair_loss(second, first, o.contrastive_bias) + (1 - y) * cpl_pair_loss(first, second, o.contrastive_bias);
   PreferenceLoss loss = pairwise_loss(batch, losses, second, first, second - first);
   const Tensor cloning = cloning_loss(s, batch, o);
   loss.parts.insert({{"advantage_1", first.detach()},
@@ -61,16 +56,6 @@ PreferenceLoss cpl_loss(const PreferenceBatch& batch, const CplOptions& o) {
   const Tensor label = at::ones({batch.chosen.logps.size(0)}, batch.chosen.logps.options());
   return cpl_loss({batch.rejected, batch.chosen, label}, batch, o);
 }
-
-CplRanking cpl_ranking(const Tensor& advantage, const Tensor& score, double bias) {
-  const Tensor above = score.unsqueeze(1) > score.unsqueeze(0);  // [N,N]: the row's segment is the better one
-  const Tensor winner = advantage.unsqueeze(1), loser = advantage.unsqueeze(0), count = above.sum();
-  return {.loss = masked(biased_loss(winner, loser, bias), above).sum() / count.clamp_min(1),
-          .pairs = count,
-          .accuracy = ((winner > loser) & above).sum().to(at::kDouble) / count.clamp_min(1)};
-}
-
-Tensor unit_head_logps(const Tensor& mean, const Tensor& action) { return -(action - mean).square().sum(-1); }
 
 namespace {
 

@@ -20,6 +20,9 @@ struct CplOptions {
 /// Discounted sum of log-probabilities, times alpha. [B]
 at::Tensor cpl_advantage(const Side& segment, const CplOptions& options);
 
+/// -log sigmoid of how far the winner leads the loser, whose advantage counts `bias` times. Elementwise.
+at::Tensor cpl_pair_loss(const at::Tensor& winner, const at::Tensor& loser, double bias);
+
 /// Two segments of each of B comparisons.
 struct CplComparison {
   Side first, second;
@@ -29,15 +32,5 @@ struct CplComparison {
 /// `batch` says what means are taken over.
 PreferenceLoss cpl_loss(const CplComparison& segments, const PreferenceBatch& batch, const CplOptions& options);
 PreferenceLoss cpl_loss(const PreferenceBatch& batch, const CplOptions& options);
-
-/// Ranking form: segments with a score each; every pair of different scores is a comparison.
-struct CplRanking {
-  at::Tensor loss, pairs, accuracy;  ///< scalars
-};
-/// advantage, score: [N]
-CplRanking cpl_ranking(const at::Tensor& advantage, const at::Tensor& score, double contrastive_bias);
-
-/// Log-density of actions under a deterministic head, up to a constant: -|action - mean|^2. [B,T,A] each -> [B,T]
-at::Tensor unit_head_logps(const at::Tensor& mean, const at::Tensor& action);
 
 }  // namespace kullback

@@ -36,15 +36,21 @@ CheckOutputs pairs(CheckCase& c) {
   return preference_outputs(cpl_loss({segment(c, "_1"), segment(c, "_2"), c.tensor("label")}, whole, options_of(c)));
 }
 
+/// Ranking form: segments with a score each; every pair of different scores is a comparison.
 CheckOutputs rank(CheckCase& c) {
   const CplOptions o = options_of(c);
-  const Tensor advantage = cpl_advantage(segment(c, ""), o);
-  const CplRanking r = cpl_ranking(advantage, c.tensor("score"), o.contrastive_bias);
-  return {{"loss", r.loss}, {"pairs", r.pairs}, {"accuracy", r.accuracy}, {"advantage", advantage}};
+  const Tensor advantage = cpl_advantage(segment(c, ""), o), score = c.tensor("score");  // [N]
+  const Tensor above = score.unsqueeze(1) > score.unsqueeze(0);  // [N,N]: the row's segment is the better one
+  const Tensor winner = advantage.unsqueeze(1), loser = advantage.unsqueeze(0), count = above.sum();
+  return {{"loss", masked(cpl_pair_loss(winner, loser, o.contrastive_bias), above).sum() / count.clamp_min(1)},
+          {"pairs", count},
+          {"accuracy", ((winner > loser) & above).sum().to(at::kDouble) / count.clamp_min(1)},
+          {"advantage", advantage}};
 }
 
+/// Log-density of actions under a deterministic head, up to a constant: -|action - mean|^2. [B,T,A] each -> [B,T]
 CheckOutputs gaussian(CheckCase& c) {
-  return {{"policy_logps", unit_head_logps(c.tensor("action_mean"), c.tensor("action"))}};
+  return {{"policy_logps", -(c.tensor("action") - c.tensor("action_mean")).square().sum(-1)}};
 }
 
 /// All ordered pairs of whole sequences, equally likely, labelled by the regrets of the soft-optimal policy.

@@ -1,7 +1,6 @@
 #include "kullback/align/f_dpo.h"
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
 #include "kullback/train/pairwise.h"
 #include "kullback/train/recipe.h"
@@ -48,16 +47,6 @@ PreferenceLoss fdpo_loss(const PreferenceBatch& batch, const FdpoOptions& o) {
   loss.parts["rejected_logratio"] = l.detach();
   loss.parts["exp_clamped"] = at::maximum(clamped(w, o), clamped(l, o));
   return loss;
-}
-
-ScaledDivergence constraint(const FdpoOptions& o) {
-  switch (o.divergence) {
-    case Constraint::reverse_kl: break;
-    case Constraint::forward_kl: return {divergence("reverse-kl")};
-    case Constraint::jsd: return {divergence("js"), 2};
-    case Constraint::alpha: return {divergence(fmt::format("alpha:{}", 1 - o.alpha))};
-  }
-  return {divergence("kl")};
 }
 
 namespace {

@@ -1,5 +1,6 @@
 // f-DPO where everything can be enumerated: the optimum under each divergence, and the fixture's cases of it.
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "kullback/align/calibration.h"
 #include "kullback/align/f_dpo.h"
@@ -10,10 +11,21 @@
 #include "kullback/world/optimum.h"
 
 namespace kullback {
-namespace {
 
 using at::Tensor;
 using Constraint = FdpoOptions::Constraint;
+
+ScaledDivergence constraint(const FdpoOptions& o) {
+  switch (o.divergence) {
+    case Constraint::reverse_kl: break;
+    case Constraint::forward_kl: return {divergence("reverse-kl")};
+    case Constraint::jsd: return {divergence("js"), 2};
+    case Constraint::alpha: return {divergence(fmt::format("alpha:{}", 1 - o.alpha))};
+  }
+  return {divergence("kl")};
+}
+
+namespace {
 
 /// ln g(t), g the inverse of f', at t = end of f' less s (reverse KL has no end).
 Tensor log_inverse(const Tensor& s, const FdpoOptions& o) {

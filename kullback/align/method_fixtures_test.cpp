@@ -12,6 +12,7 @@
 #include "kullback/align/sampo.h"
 #include "kullback/align/tr_dpo.h"
 #include "kullback/align/transport.h"
+#include "kullback/train/pairwise.h"
 #include "kullback/train/weight_average.h"
 
 namespace kullback {

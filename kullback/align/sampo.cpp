@@ -11,12 +11,6 @@ using at::Tensor;
 using Mode = SampoOptions::Mode;
 using LossType = SampoOptions::LossType;
 
-Tensor smallest(const Tensor& uniforms, const Tensor& mask, const Tensor& count) {
-  const Tensor key = at::where(mask, uniforms, at::full({}, unbounded, uniforms.options()));
-  const Tensor rank = key.argsort(/*stable=*/true, -1).argsort(/*stable=*/true, -1);
-  return mask & (rank < count.unsqueeze(-1));
-}
-
 namespace {
 
 /// A response's sum of log-ratios over `count` of its tokens. [B]

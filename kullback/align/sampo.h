@@ -15,10 +15,6 @@ struct SampoOptions {
   int64_t iterations = 1;  ///< the reference becomes the policy between them
 };
 
-/// The `count` [B] counted places of each row with the smallest numbers, ties to the first; all of them where there are no
-/// more. [B,T] uniforms and mask -> [B,T] bool.
-at::Tensor smallest(const at::Tensor& uniforms, const at::Tensor& mask, const at::Tensor& count);
-
 /// Parts: `logits`, `kept_length` [B] and, where tokens are drawn, the places `chosen_kept`, `rejected_kept` [B,T]
 /// (independent: `reference_chosen_kept`, `reference_rejected_kept` too).
 PreferenceLoss sampo_loss(const PreferenceBatch& batch, const SampoOptions& options);

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/base/options.h"
+
 namespace kullback {
 
 using at::Tensor;
@@ -23,6 +25,12 @@ Score score(const Side& given, const Tensor& token_weight) {
   return {.policy = policy,
           .reference = side.reference_logps.defined() ? sum(side.reference_logps) : at::zeros_like(policy),
           .length = token_counts(side.mask, policy)};
+}
+
+Tensor smallest(const Tensor& uniforms, const Tensor& mask, const Tensor& count) {
+  const Tensor key = at::where(mask, uniforms, at::full({}, unbounded, uniforms.options()));
+  const Tensor rank = key.argsort(/*stable=*/true, -1).argsort(/*stable=*/true, -1);
+  return mask & (rank < count.unsqueeze(-1));
 }
 
 Tensor logistic_loss(const Tensor& z, double flipped) {

@@ -19,6 +19,10 @@ struct Score {
 /// left out.
 Score score(const Side& side, const at::Tensor& token_weight = {});
 
+/// The `count` [B] counted places of each row with the smallest numbers, ties to the first; all of them where there are no
+/// more. [B,T] uniforms and mask -> [B,T] bool.
+at::Tensor smallest(const at::Tensor& uniforms, const at::Tensor& mask, const at::Tensor& count);
+
 /// -log sigmoid(z), the labels assumed flipped at a rate (conservative DPO, Mitchell 2023). Elementwise.
 at::Tensor logistic_loss(const at::Tensor& z, double flipped = 0);
 /// max(0, margin - z), SLiC's (Zhao et al. 2023, arXiv 2305.10425). No gradient at z = margin. Elementwise.
