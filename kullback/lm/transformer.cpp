@@ -12,6 +12,7 @@
 #include "kullback/lm/attention.h"
 #include "kullback/lm/elementwise.h"
 #include "kullback/lm/layout.h"
+#include "kullback/lm/recompute.h"
 #include "kullback/lm/rotary.h"
 
 namespace kullback {
@@ -71,8 +72,8 @@ at::Tensor normed_heads(const at::Tensor& x, const Norm& norm, const Config& con
 
 // What a forward pass makes once for all its layers.
 struct Pass {
-  const Config& config;
-  const Ragged& batch;
+  Config config;
+  Ragged batch;
   AdapterUse use;
   Rotation turns, local_turns;
 };
@@ -161,7 +162,14 @@ at::Tensor Transformer::hidden(const Ragged& batch, AdapterUse use) const {
   check(batch, config);
   const Pass pass = begin_pass(config, batch, use, dtype());
   at::Tensor x = embedded(*this, batch);
-  for (size_t i = 0; i < layers.size(); ++i) x = through_layer(layers[i], x, pass, static_cast<int64_t>(i));
+  const bool keeps_all = !recompute || !batch.caches.empty();
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    x = keeps_all ? through_layer(layers[i], x, pass, index)
+                  : recomputed([layer = layers[i], pass,
+                                index](const at::Tensor& input) { return through_layer(layer, input, pass, index); },
+                               x);
+  }
   return normed(x, final_norm, config);
 }
 

@@ -44,6 +44,9 @@ struct Transformer {
   std::vector<Layer> layers;
   Norm final_norm;
   at::Tensor head;  // [V, D]; the embedding itself when tied
+  /// A training pass keeps each layer's input alone and makes the rest anew in its backward pass: less memory, one more
+  /// forward pass. Numbers stay the same to the last bit.
+  bool recompute = false;
 
   /// Hidden states after the final norm. [N, D]
   at::Tensor hidden(const Ragged& batch, AdapterUse use = AdapterUse::on) const;

@@ -130,6 +130,33 @@ TEST(Transformer, IsTheModelOfThePapers) {
   }
 }
 
+TEST(Transformer, RecomputedLayersGiveTheSameGradients) {
+  const Ragged batch = ragged({random_ids(11, 7, 1), random_ids(11, 3, 2)});
+  for (const Config& config : families()) {
+    for (const bool adapters : {false, true}) {
+      Transformer model = random_transformer(config, 5, 0.3, at::kDouble);
+      if (adapters) {
+        add_random_lora(model, 2);  // behind a frozen embedding
+      } else {
+        model.set_trainable(true);
+      }
+      const auto gradients = [&](bool recompute) {
+        model.recompute = recompute;
+        for (const NamedTensor& p : model.trainable()) at::Tensor(p.tensor).mutable_grad().reset();
+        const at::Tensor loss = model.logits(model.hidden(batch)).logsumexp(-1).sum();
+        loss.backward();
+        std::vector<at::Tensor> all{loss.detach()};
+        for (const NamedTensor& p : model.trainable())
+          all.push_back(p.tensor.grad().defined() ? p.tensor.grad().clone() : at::zeros_like(p.tensor));
+        return all;
+      };
+      const auto kept = gradients(false), made = gradients(true);
+      ASSERT_GT(kept.size(), 4U);
+      for (size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(kept[i].equal(made[i])) << config.model_type << " " << i;
+    }
+  }
+}
+
 TEST(Transformer, AnAdapterIsALowRankChange) {
   for (const Config& config : variants()) {
     Transformer model = tiny_transformer(config);
