@@ -6,11 +6,16 @@ namespace {
 
 struct MethodChoice {
   std::string method = "dpo";
+  bool cache_reference = false;
 };
 
 const Options<MethodChoice>& method_choice() {
-  static const auto options = Options<MethodChoice>().option(
-      "method", &MethodChoice::method, "which loss; `kullback methods --family alignment` lists them");
+  static const auto options =
+      Options<MethodChoice>()
+          .option("method", &MethodChoice::method, "which loss; `kullback methods --family alignment` lists them")
+          .option("cache-reference", &MethodChoice::cache_reference,
+                  "compute the reference's log-probabilities of all pairs before training and keep them in the cache "
+                  "folder, for this run and every other with the same reference and pairs");
   return options;
 }
 
@@ -55,6 +60,7 @@ int run(const std::vector<std::string>& given) {
   if (!describe(job, choice, &resume).parse(arguments)) return exit_success;
   require_inputs("align", job);
   job.resume = resumed;
+  job.cache_reference = choice.cache_reference;
   job.configuration = describe(job, choice, nullptr).toml();
   return finish_run("align", job, run_alignment(job));
 }

@@ -1,6 +1,8 @@
 #include "kullback/align/run.h"
 
 #include "kullback/base/error.h"
+#include "kullback/io/files.h"
+#include "kullback/report/progress.h"
 #include "kullback/train/preference_task.h"
 
 namespace kullback {
@@ -56,9 +58,18 @@ RunResult run_alignment(const AlignJob& job) {
   std::vector<int32_t> prefix;
   if (recipe.needs(job.method_options.get()).reference_without_prompt) prefix = bare_beginning(model, job.method->name);
   parts.task = [&](const Transformer& policy, Reference reference, Limits limits) {
-    return std::make_unique<PreferenceTask>(policy, reference, *job.method, job.method_options.get(),
-                                            std::move(training), std::move(held_out), std::move(prefix),
-                                            std::move(limits));
+    auto task =
+        std::make_unique<PreferenceTask>(policy, reference, *job.method, job.method_options.get(), std::move(training),
+                                         std::move(held_out), std::move(prefix), std::move(limits));
+    if (job.cache_reference) {
+      std::optional<Progress> progress;
+      task->prepare_reference(cache_folder() / "reference-logps", [&](int64_t done, int64_t total) {
+        if (!progress) progress.emplace("reference", total);
+        progress->update(done);
+      });
+      if (progress) progress->finish();
+    }
+    return task;
   };
   return run_training(model, job, parts);
 }

@@ -12,6 +12,7 @@ namespace kullback {
 struct AlignJob : RunJob {
   const Method* method = nullptr;
   std::shared_ptr<void> method_options;
+  bool cache_reference = false;  ///< PreferenceTask::prepare_reference in the cache folder
 };
 
 /// Trains, evaluates and writes the run folder. Everything that can be wrong with the input is found before anything is

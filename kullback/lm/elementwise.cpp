@@ -54,6 +54,9 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  // A short type would round the whole row's scale alike.
+  if (at::isReducedFloatingType(x.scalar_type()))
+    return rms_norm(x.to(at::kFloat), weight.to(at::kFloat), epsilon).to(x.scalar_type());
   if (at::GradMode::is_enabled()) return RmsNorm::apply(x, weight, epsilon);
   return at::mul(x, inverse_rms(x, epsilon)).mul_(weight);
 }

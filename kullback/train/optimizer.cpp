@@ -72,9 +72,11 @@ double schedule_factor(const OptimizerOptions& o, int64_t step, int64_t total) {
 Optimizer::Optimizer(std::vector<NamedTensor> parameters, const OptimizerOptions& options)
     : parameters_(std::move(parameters)), options_(options) {
   for (const NamedTensor& p : parameters_) {
-    first_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
+    masters_.push_back(at::isReducedFloatingType(p.tensor.scalar_type()) ? p.tensor.detach().to(at::kFloat)
+                                                                         : p.tensor.detach());
+    first_.push_back(at::zeros_like(masters_.back(), at::MemoryFormat::Contiguous));
     if (options.optimizer == OptimizerOptions::Rule::adamw)
-      second_.push_back(at::zeros_like(p.tensor, at::MemoryFormat::Contiguous));
+      second_.push_back(at::zeros_like(masters_.back(), at::MemoryFormat::Contiguous));
   }
   std::vector<at::Tensor> weights;
   for (const NamedTensor& p : parameters_) weights.push_back(p.tensor);
@@ -85,39 +87,47 @@ void Optimizer::step(double learning_rate) {
   ++steps_;
   const at::NoGradGuard no_grad;
   switch (options_.optimizer) {
-    case OptimizerOptions::Rule::adamw: return adamw(learning_rate);
-    case OptimizerOptions::Rule::sgd: return sgd(learning_rate);
-    case OptimizerOptions::Rule::lion: return lion(learning_rate);
+    case OptimizerOptions::Rule::adamw: adamw(learning_rate); break;
+    case OptimizerOptions::Rule::sgd: sgd(learning_rate); break;
+    case OptimizerOptions::Rule::lion: lion(learning_rate); break;
   }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor weight = parameters_[i].tensor.detach();
+    if (weight.scalar_type() != masters_[i].scalar_type()) weight.copy_(masters_[i]);
+  }
+}
+
+Tensor Optimizer::gradient(size_t i) const {
+  const Tensor& own = parameters_[i].tensor.grad();
+  return own.defined() ? own.to(masters_[i].scalar_type()) : own;
 }
 
 void Optimizer::sgd(double learning_rate) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    Tensor weight = parameters_[i].tensor.detach();
-    if (!parameters_[i].tensor.grad().defined()) continue;
-    first_[i].mul_(options_.momentum).add_(parameters_[i].tensor.grad());
-    weight.mul_(1 - learning_rate * options_.weight_decay).add_(first_[i], -learning_rate);
+    const Tensor own = gradient(i);
+    if (!own.defined()) continue;
+    first_[i].mul_(options_.momentum).add_(own);
+    masters_[i].mul_(1 - learning_rate * options_.weight_decay).add_(first_[i], -learning_rate);
   }
 }
 
 void Optimizer::lion(double learning_rate) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    Tensor weight = parameters_[i].tensor.detach();
-    const Tensor& gradient = parameters_[i].tensor.grad();
-    if (!gradient.defined()) continue;
-    const Tensor direction = at::lerp(gradient, first_[i], options_.lion_beta1).sign_();
-    weight.mul_(1 - learning_rate * options_.weight_decay).add_(direction, -learning_rate);
-    first_[i].lerp_(gradient, 1 - options_.lion_beta2);
+    const Tensor own = gradient(i);
+    if (!own.defined()) continue;
+    const Tensor direction = at::lerp(own, first_[i], options_.lion_beta1).sign_();
+    masters_[i].mul_(1 - learning_rate * options_.weight_decay).add_(direction, -learning_rate);
+    first_[i].lerp_(own, 1 - options_.lion_beta2);
   }
 }
 
 void Optimizer::adamw(double learning_rate) {
   std::vector<Tensor> weights, gradients, first, second, steps;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& gradient = parameters_[i].tensor.grad();
-    if (!gradient.defined()) continue;
-    weights.push_back(parameters_[i].tensor.detach());  // shares storage: the update is no part of the graph
-    gradients.push_back(gradient);
+    const Tensor own = gradient(i);
+    if (!own.defined()) continue;
+    weights.push_back(masters_[i]);
+    gradients.push_back(own);
     first.push_back(first_[i]);
     second.push_back(second_[i]);
     steps.push_back(at::scalar_tensor(static_cast<double>(steps_), at::kFloat));
@@ -152,6 +162,8 @@ std::vector<NamedTensor> Optimizer::moments() const {
   std::vector<NamedTensor> all;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     all.push_back({"exp_avg." + parameters_[i].name, first_[i]});
+    if (masters_[i].scalar_type() != parameters_[i].tensor.scalar_type())
+      all.push_back({"master." + parameters_[i].name, masters_[i]});
     if (!second_.empty()) all.push_back({"exp_avg_sq." + parameters_[i].name, second_[i]});
   }
   return all;

@@ -37,7 +37,8 @@ double default_learning_rate(OptimizerOptions::Rule rule, bool adapters);
 double schedule_factor(const OptimizerOptions& options, int64_t step, int64_t total);
 
 /// AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101) by LibTorch's fused kernel, SGD with momentum, or Lion (Chen et al.
-/// 2023, arXiv 2302.06675); weight decay is decoupled in all three.
+/// 2023, arXiv 2302.06675); weight decay is decoupled in all three. Of weights in bfloat16 or float16 it keeps a float32 copy,
+/// its master: steps go to the master and are rounded once, so that steps too small for the short type still add up.
 class Optimizer {
  public:
   Optimizer(std::vector<NamedTensor> parameters, const OptimizerOptions& options);
@@ -53,7 +54,7 @@ class Optimizer {
 
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// The running means of gradients under "exp_avg." and, of AdamW, of their squares under "exp_avg_sq." and each parameter's
-  /// name.
+  /// name; masters under "master.".
   std::vector<NamedTensor> moments() const;
   int64_t steps() const { return steps_; }
   void set_steps(int64_t steps) { steps_ = steps; }
@@ -64,6 +65,8 @@ class Optimizer {
   void lion(double learning_rate);
 
   std::vector<NamedTensor> parameters_;
+  at::Tensor gradient(size_t i) const;  // in the master's type; undefined where there is none
+  std::vector<at::Tensor> masters_;     // of a weight in a long type: the weight itself
   std::vector<at::Tensor> first_, second_;
   OptimizerOptions options_;
   int64_t steps_ = 0;

@@ -1,6 +1,7 @@
 #include "kullback/train/preference_task.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -9,6 +10,10 @@
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
 #include "kullback/base/random.h"
+#include "kullback/io/files.h"
+#include "kullback/io/safetensors.h"
+#include "kullback/lm/read.h"
+#include "kullback/lm/save.h"
 #include "kullback/train/processes.h"
 #include "kullback/train/weight_average.h"
 
@@ -337,8 +342,53 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
   return rows;
 }
 
-void PreferenceTask::prepare_reference(const std::function<void(int64_t, int64_t)>& progress) {
-  if (!needs_.reference_logps) return;
+std::string PreferenceTask::reference_key() const {
+  std::string text =
+      fmt::format("prefix {}\n", fmt::join(needs_.reference_without_prompt ? prefix_ : std::vector<int32_t>(), " "));
+  const auto add = [&](const NamedTensor& t) {
+    const Tensor values = t.tensor.detach().contiguous();
+    const auto* bytes = static_cast<const std::byte*>(values.const_data_ptr());
+    text += fmt::format("{} {}\n", t.name, sha256_hex(std::span(bytes, values.nbytes())));
+  };
+  for (const NamedTensor& t : reference_.model->parameters()) add(t);
+  if (reference_.use == AdapterUse::on) {
+    for (const NamedTensor& t : reference_.model->adapter()) add(t);
+  }
+  for (const PreferenceData* data : {&training_, &held_out_}) {
+    for (const PreferencePair& pair : data->pairs) {
+      for (const Sequence* s : {&pair.chosen, &pair.rejected})
+        text += fmt::format("{} {}\n", s->response_begin, fmt::join(s->ids, " "));
+    }
+  }
+  return sha256_hex(text);
+}
+
+void PreferenceTask::prepare_reference(const std::filesystem::path& folder,
+                                       const std::function<void(int64_t, int64_t)>& progress) {
+  if (!needs_.reference_logps || moving_) return;
+  std::vector<Tensor*> places;  // two a pair
+  std::vector<int64_t> counts;
+  for (const bool training : {true, false}) {
+    const PreferenceData& data = training ? training_ : held_out_;
+    std::vector<Cached>& cache = training ? training_cache_ : held_out_cache_;
+    for (size_t i = 0; i < data.pairs.size(); ++i) {
+      places.push_back(&cache[i].chosen), counts.push_back(data.pairs[i].chosen.counted());
+      places.push_back(&cache[i].rejected), counts.push_back(data.pairs[i].rejected.counted());
+    }
+  }
+  if (places.empty()) return;
+  const std::filesystem::path file = folder / (reference_key() + ".safetensors");
+  if (std::filesystem::exists(file)) {
+    const SafetensorsFile stored = SafetensorsFile::open(file);
+    const TensorBytes& logps = stored.tensor("reference_logps");
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    check_shape(stored.name(), logps.name, logps.shape, {total});
+    Tensor whole = at::empty({total}, reference_.model->dtype() == at::kDouble ? at::kDouble : at::kFloat);
+    read_tensor(stored.name(), logps, whole);
+    const std::vector<Tensor> parts = whole.split_with_sizes(counts);
+    for (size_t i = 0; i < places.size(); ++i) *places[i] = parts[i].clone();
+    return note(fmt::format("the reference's log-probabilities are those of {}", file.string()));
+  }
   const auto all = static_cast<int64_t>(training_.pairs.size() + held_out_.pairs.size());
   int64_t done = 0;
   for (const bool training : {true, false}) {
@@ -349,6 +399,13 @@ void PreferenceTask::prepare_reference(const std::function<void(int64_t, int64_t
       progress(++done, all);
     }
   }
+  std::vector<Tensor> parts;
+  for (const Tensor* place : places) parts.push_back(*place);
+  const Tensor whole = at::cat(parts).contiguous();
+  std::filesystem::create_directories(folder);
+  const auto* bytes = static_cast<const std::byte*>(whole.const_data_ptr());
+  const TensorBytes tensor{"reference_logps", stored_dtype(whole), whole.sizes().vec(), {bytes, whole.nbytes()}};
+  if (processes().first()) write_safetensors(file, {&tensor, 1});
 }
 
 }  // namespace kullback

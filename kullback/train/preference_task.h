@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,9 +37,10 @@ class PreferenceTask : public Task {
   Json state() const override { return limits_.state(); }
   void restore(const Json& state) override { limits_.restore(state); }
 
-  /// Computes the reference's log-probabilities of all pairs now, after which nothing but `measure` and divergences asks the
-  /// reference again.
-  void prepare_reference(const std::function<void(int64_t, int64_t)>& progress);
+  /// Takes the reference's log-probabilities of all pairs from a file in this folder, or computes them now and writes it: after
+  /// that nothing but `measure` and divergences asks the reference again. The file is named after all that decides them, the
+  /// reference's weights and the tokens. Does nothing where the method needs none, or has a reference that moves.
+  void prepare_reference(const std::filesystem::path& folder, const std::function<void(int64_t, int64_t)>& progress);
 
  private:
   struct Cached {
@@ -50,6 +52,7 @@ class PreferenceTask : public Task {
                 const std::string& visit) const;
   Reference loss_reference() const { return moving_ ? Reference{&*moving_, AdapterUse::on} : reference_; }
   Side mismatched(const std::vector<const Sequence*>& sequences) const;
+  std::string reference_key() const;
   void fill_reference(const std::vector<const PreferencePair*>& pairs, const std::vector<Cached*>& caches) const;
 
   const Transformer& policy_;
