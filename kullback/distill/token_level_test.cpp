@@ -22,7 +22,9 @@ TEST_P(TokenLevel, GoldenFixture) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Distillation, TokenLevel,
-                         testing::Values(Fixture{"akl", 10}, Fixture{"atkd", 7}, Fixture{"self-evolution-kd", 11}));
+                         testing::Values(Fixture{"akl", 10}, Fixture{"atkd", 7}, Fixture{"self-evolution-kd", 11},
+                                         Fixture{"pesf-kd", 8}, Fixture{"swing", 11}, Fixture{"sinkd", 12},
+                                         Fixture{"moment-matching", 11}, Fixture{"dac-kl", 13}));
 
 }  // namespace
 }  // namespace kullback

@@ -141,6 +141,11 @@ Tensor row_divergence(const RowDivergence& divergence, const Tensor& policy, con
   return head_statistics(ours, theirs, request).divergences[0];
 }
 
+Tensor row_logits(const Rows& rows, int64_t first, int64_t count) {
+  const at::NoGradGuard no_grad;
+  return logits_of(rows, rows.hidden.narrow(0, first, count), rows.weight, rows.bias);
+}
+
 Rows rows_at(Rows rows, const Tensor& places) {
   rows.hidden = rows.hidden.index_select(0, places);
   return rows;

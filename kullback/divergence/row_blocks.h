@@ -32,6 +32,10 @@ at::Tensor row_block_values(const Rows& student, const Rows& teacher, const RowF
 /// calls for the laws that it has made.
 at::Tensor row_divergence(const RowDivergence& divergence, const at::Tensor& policy, const at::Tensor& reference);
 
+/// Logits [count,V] of a few rows from `first` on, soft-cap and temperature done, without gradient: for a RowFunction that needs
+/// a third law.
+at::Tensor row_logits(const Rows& rows, int64_t first, int64_t count);
+
 /// The rows at these places [M] alone.
 Rows rows_at(Rows rows, const at::Tensor& places);
 
