@@ -123,7 +123,7 @@ DacLoss dac_kl_loss(const Rows& student, const Rows& teacher, const Tensor& mask
 
 Tensor span_loss(const Rows& student, const Rows& teacher, const Tensor& spans, int64_t length, O::Norm norm) {
   std::vector<int64_t> places;  // both rows of each pair
-  std::vector<double> weights;  // of each pair, at its first row
+  std::vector<double> weights;  // of each pair, at both: the value stands at the first, the second adds 0
   double counted = 0;
   for (int64_t i = 0; i < spans.size(0); ++i) {
     const int64_t begin = spans[i][1].item<int64_t>(), end = spans[i][2].item<int64_t>();
@@ -134,7 +134,7 @@ Tensor span_loss(const Rows& student, const Rows& teacher, const Tensor& spans, 
     ++counted;
     for (int64_t t = begin; t < end; ++t) {
       places.insert(places.end(), {row + t, row + t + 1});
-      weights.insert(weights.end(), {1 / static_cast<double>(end - begin), 0});
+      weights.insert(weights.end(), 2, 1 / static_cast<double>(end - begin));
     }
   }
   Tensor loss = at::zeros({}, at::kDouble);

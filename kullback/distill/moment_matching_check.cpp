@@ -48,7 +48,8 @@ CheckOutputs best_response_case(CheckCase& c) {
                         .labels = at::zeros(mask.sizes(), at::kLong),
                         .mask = mask};
   const MomentPart part = moment_off_policy(side, o);
-  const Tensor critic = best_response(side.student.hidden.detach(), side.teacher.hidden, o.critic_bound);
+  const Tensor critic = best_response(side.student.hidden.detach(), side.teacher.hidden, o.critic_bound)
+                            .masked_fill(~mask.reshape({-1, 1}), 0);
   return {{"loss", part.loss},
           {"critic", critic.reshape(c.tensor("teacher_logits").sizes())},
           {"total_variation", part.total_variation},
