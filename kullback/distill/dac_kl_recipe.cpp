@@ -91,7 +91,7 @@ Tensor windows(const Tensor& mask, int64_t span_length) {
       t = std::max(end, t + 1);
     }
   }
-  return at::tensor(spans, at::kLong).reshape({-1, 3});
+  return at::tensor(spans, at::kLong).reshape({static_cast<int64_t>(spans.size()) / 3, 3});
 }
 
 DistillationLoss loss(const DistillationBatch& b, const O& o) {
