@@ -1,5 +1,7 @@
+#include "cli/compare.h"
 #include "cli/training.h"
 #include "kullback/align/run.h"
+#include "kullback/base/error.h"
 
 namespace kullback {
 namespace {
@@ -12,7 +14,9 @@ struct MethodChoice {
 const Options<MethodChoice>& method_choice() {
   static const auto options =
       Options<MethodChoice>()
-          .option("method", &MethodChoice::method, "which loss; `kullback methods --family alignment` lists them")
+          .option("method", &MethodChoice::method,
+                  "which loss; `kullback methods --family alignment` lists them; several, with commas, are "
+                  "compared")
           .option("cache-reference", &MethodChoice::cache_reference,
                   "compute the reference's log-probabilities of all pairs before training and keep them in the cache "
                   "folder, for this run and every other with the same reference and pairs");
@@ -51,7 +55,8 @@ AlignJob job_of(const std::string& method) {
   return job;
 }
 
-int run(const std::vector<std::string>& given) {
+/// One method.
+int run_one(const std::vector<std::string>& given) {
   bool resumed = false;
   const std::vector<std::string> arguments = resumed_arguments("align", given, &resumed);
   AlignJob job = job_of(Command::peek(arguments, "method").value_or("dpo"));
@@ -63,6 +68,19 @@ int run(const std::vector<std::string>& given) {
   job.cache_reference = choice.cache_reference;
   job.configuration = describe(job, choice, nullptr).toml();
   return finish_run("align", job, run_alignment(job));
+}
+
+int run(const std::vector<std::string>& given) {
+  const Comparison comparison{.command = "align",
+                              .family = Family::alignment,
+                              .otherwise = "dpo",
+                              .figures = {{"likelier", "chosen is likelier", "", percent(1)},
+                                          {"accuracy", "reward accuracy", "", percent(1)},
+                                          {"kl", "KL(policy || reference)", "nats/token"},
+                                          {"reverse_kl", "KL(reference || policy)", "nats/token"},
+                                          {"tv", "TV"}},
+                              .run = run_one};
+  return run_or_compare(comparison, given);
 }
 
 const RegisteredProgram program{{"align", "train a model on preferences under a divergence from a reference",

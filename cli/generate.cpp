@@ -9,12 +9,12 @@
 
 #include "cli/program.h"
 #include "kullback/base/error.h"
-#include "kullback/decode/model_beams.h"
 #include "kullback/decode/sampling_options.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/lm/generate.h"
 #include "kullback/lm/lora.h"
 #include "kullback/lm/model.h"
+#include "kullback/lm/model_beams.h"
 #include "kullback/train/data.h"
 
 namespace kullback {

@@ -26,7 +26,7 @@ const Options<MethodsOptions>& methods_options() {
 /// The command that runs a method; those without a recipe so far serve the library and its fixtures.
 std::string runner(const Method& method) {
   if (!method.recipe.has_value()) return "library, check";
-  return method.family == Family::alignment ? "align" : "library";
+  return method.family == Family::alignment ? "align" : method.family == Family::distillation ? "distill" : "library";
 }
 
 Json method_json(const Method& method) {

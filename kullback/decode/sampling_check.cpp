@@ -6,10 +6,10 @@
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
-#include "kullback/decode/beam_search.h"
 #include "kullback/decode/best_of_n.h"
 #include "kullback/decode/contrastive.h"
 #include "kullback/decode/speculative.h"
+#include "kullback/lm/beam_search.h"
 #include "kullback/lm/sampling.h"
 #include "kullback/train/check.h"
 

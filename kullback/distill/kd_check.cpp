@@ -6,6 +6,7 @@
 #include "kullback/distill/kd.h"
 #include "kullback/distill/sequence_level.h"
 #include "kullback/train/check.h"
+#include "kullback/train/similarity.h"
 
 namespace kullback {
 namespace {
@@ -58,7 +59,7 @@ CheckOutputs beam_search_case(CheckCase& c) {
   const Tensor logits = c.tensor("student_table").index_select(0, at::tensor(before, at::kLong));
   const Tensor similarity = c.tensor("similarity").to(at::kDouble).contiguous();
   const size_t choice =
-      interpolation_choice({similarity.const_data_ptr<double>(), static_cast<size_t>(similarity.numel())});
+      most_similar({similarity.const_data_ptr<double>(), static_cast<size_t>(similarity.numel())});
   return {{"sequences", sequences},
           {"sequence_mask", mask},
           {"logps", logps},

@@ -38,9 +38,4 @@ std::vector<Hypothesis> beam_search(const NextLogps& next_logps, int64_t beams, 
   return finished;
 }
 
-size_t interpolation_choice(std::span<const double> similarity) {
-  if (similarity.empty()) fail("there is no hypothesis to choose from");
-  return static_cast<size_t>(std::ranges::max_element(similarity) - similarity.begin());
-}
-
 }  // namespace kullback

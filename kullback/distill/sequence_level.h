@@ -21,8 +21,4 @@ using NextLogps = std::function<std::vector<double>(std::span<const int64_t> tok
 /// `max_length`; gives back at most `beams` hypotheses, ended and cut alike, the likeliest first.
 std::vector<Hypothesis> beam_search(const NextLogps& next_logps, int64_t beams, int64_t max_length, int64_t end);
 
-/// Sequence interpolation (Kim and Rush 2016, section 3.3): the hypothesis most similar to the data's response, of equals the
-/// better-ranked. `similarity`: one number a hypothesis, in their order.
-size_t interpolation_choice(std::span<const double> similarity);
-
 }  // namespace kullback

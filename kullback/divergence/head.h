@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,9 @@ struct Rows {
   double temperature = 1;  ///< logits are divided by it, after the soft-cap; > 0
   double softcap = 0;      ///< c: logits become c tanh(z / c); 0: none
   int64_t vocabulary = 0;  ///< rows of the head that are real; 0: all. Those beyond are padding and take no part.
+  /// Instead of a head: makes the logits [n,vocabulary] of any rows of `hidden` [n,D], whatever these hold (what was recorded
+  /// of a row, the hidden states of several models side by side). A few rows are made at a time. Without gradient.
+  std::function<at::Tensor(const at::Tensor& hidden)> make = {};
 };
 
 /// What becomes of tokens that only one of two vocabularies of different sizes has. Ids mean the same in both; the smaller

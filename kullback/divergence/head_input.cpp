@@ -11,7 +11,10 @@ namespace kullback::detail {
 
 using at::Tensor;
 
-int64_t rows_of_head(const Rows& rows) { return rows.weight.defined() ? rows.weight.size(0) : rows.hidden.size(1); }
+int64_t rows_of_head(const Rows& rows) {
+  if (rows.make) return rows.vocabulary;
+  return rows.weight.defined() ? rows.weight.size(0) : rows.hidden.size(1);
+}
 
 int64_t real_vocabulary(const Rows& rows) { return rows.vocabulary > 0 ? rows.vocabulary : rows_of_head(rows); }
 
@@ -48,6 +51,8 @@ void check_rows(const Rows& rows, const char* whose) {
   if (rows.vocabulary < 0 || rows.vocabulary > rows_of_head(rows)) {
     fail("the {}'s vocabulary is {} and its head has {} rows", whose, rows.vocabulary, rows_of_head(rows));
   }
+  if (rows.make && (rows.weight.defined() || rows.hidden.requires_grad()))
+    fail("the {}'s rows are made without a head, and take no gradient", whose);
   if (real_vocabulary(rows) == 0) fail("the {}'s vocabulary is empty", whose);
 }
 

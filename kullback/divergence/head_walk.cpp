@@ -270,7 +270,7 @@ Tensor HeadWalk::block_logits(const Rows& rows, int64_t vocabulary, int64_t firs
       at::mm_out(part, converted, weight.t());
     });
   } else {
-    logits.copy_(hidden.narrow(1, 0, vocabulary));
+    logits.copy_((rows.make ? rows.make(hidden) : hidden).narrow(1, 0, vocabulary));
   }
   if (vocabulary < input_.width)
     space.narrow(1, vocabulary, input_.width - vocabulary).fill_(-std::numeric_limits<double>::infinity());

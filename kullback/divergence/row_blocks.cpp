@@ -22,8 +22,8 @@ at::ScalarType computing_type(const Rows& rows) {
 /// [n,V] logits of the rows' hidden states [n,D], as the law sees them.
 Tensor logits_of(const Rows& rows, const Tensor& hidden, const Tensor& weight, const Tensor& bias) {
   const int64_t vocabulary = detail::real_vocabulary(rows);
-  Tensor z =
-      weight.defined() ? at::matmul(hidden, weight.narrow(0, 0, vocabulary).t()) : hidden.narrow(1, 0, vocabulary);
+  Tensor z = weight.defined() ? at::matmul(hidden, weight.narrow(0, 0, vocabulary).t())
+                              : (rows.make ? rows.make(hidden) : hidden).narrow(1, 0, vocabulary);
   z = z.to(computing_type(rows));
   if (bias.defined()) z = z + bias.narrow(0, 0, vocabulary);
   if (rows.softcap > 0) z = rows.softcap * at::tanh(z / rows.softcap);

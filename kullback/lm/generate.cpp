@@ -40,7 +40,7 @@ void check(const Transformer& model, const std::vector<std::vector<int32_t>>& pr
 }
 
 // Logits after the last token of every stream. [streams, V] float32
-at::Tensor last_logits(const Transformer& model, std::vector<Stream>& active, AdapterUse use) {
+at::Tensor last_logits(const Transformer& model, std::vector<Stream>& active, const GenerationOptions& options) {
   std::vector<std::vector<int32_t>> sequences;
   for (const Stream& stream : active) sequences.push_back(stream.next);
   Ragged batch = ragged(sequences);
@@ -48,8 +48,10 @@ at::Tensor last_logits(const Transformer& model, std::vector<Stream>& active, Ad
   std::vector<int64_t> last;
   int64_t end = 0;
   for (const int64_t length : batch.lengths) last.push_back((end += length) - 1);
-  const at::Tensor hidden = model.hidden(batch, use).index_select(0, at::tensor(last, at::kLong));
-  return model.logits(hidden).to(at::kFloat).contiguous();
+  const at::Tensor hidden = model.hidden(batch, options.adapter).index_select(0, at::tensor(last, at::kLong));
+  const at::Tensor logits = model.logits(hidden);
+  const int64_t real = options.vocabulary > 0 ? std::min(options.vocabulary, logits.size(1)) : logits.size(1);
+  return logits.narrow(1, 0, real).to(at::kFloat).contiguous();
 }
 
 // Whether the next token is the first beyond the context that longrope's short factors are for.
@@ -116,7 +118,7 @@ class Engine {
 
   std::vector<Generated> run() {
     while (fill(), !active_.empty()) {
-      const at::Tensor logits = last_logits(model_, active_, options_.adapter);
+      const at::Tensor logits = last_logits(model_, active_, options_);
       const auto width = static_cast<size_t>(logits.size(1));
       std::vector<Stream> still;
       for (size_t i = 0; i < active_.size(); ++i) {

@@ -26,6 +26,7 @@ struct GenerationOptions {
   int64_t top_logps = 0;  ///< record so many likeliest tokens at each step, with log-probabilities
   int64_t slots = 32;     ///< sequences that are continued at once; as one ends, the next prompt takes its place
   AdapterUse adapter = AdapterUse::on;
+  int64_t vocabulary = 0;  ///< real tokens: rows of the head beyond are padding and are never drawn; 0: all are real
 };
 
 struct Generated {

@@ -158,10 +158,11 @@ Ragged ragged(const std::vector<std::vector<int32_t>>& sequences) {
   return batch;
 }
 
-at::Tensor Transformer::hidden(const Ragged& batch, AdapterUse use) const {
+at::Tensor Transformer::hidden(const Ragged& batch, AdapterUse use, std::vector<at::Tensor>* outputs) const {
   check(batch, config);
   const Pass pass = begin_pass(config, batch, use, dtype());
   at::Tensor x = embedded(*this, batch);
+  if (outputs != nullptr) outputs->push_back(x);
   const bool keeps_all = !recompute || !batch.caches.empty();
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
@@ -169,6 +170,7 @@ at::Tensor Transformer::hidden(const Ragged& batch, AdapterUse use) const {
                   : recomputed([layer = layers[i], pass,
                                 index](const at::Tensor& input) { return through_layer(layer, input, pass, index); },
                                x);
+    if (outputs != nullptr) outputs->push_back(x);
   }
   return normed(x, final_norm, config);
 }

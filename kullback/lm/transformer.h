@@ -49,7 +49,9 @@ struct Transformer {
   bool recompute = false;
 
   /// Hidden states after the final norm. [N, D]
-  at::Tensor hidden(const Ragged& batch, AdapterUse use = AdapterUse::on) const;
+  /// `outputs`: receives what goes into the first layer and what comes out of each. [N, D] each
+  at::Tensor hidden(const Ragged& batch, AdapterUse use = AdapterUse::on,
+                    std::vector<at::Tensor>* outputs = nullptr) const;
 
   /// Hidden states with the head, as the streaming head takes them: every row of the head takes part, padding of the
   /// vocabulary included, as in other programs' logits. hidden: [N, D]

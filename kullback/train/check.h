@@ -45,7 +45,8 @@ class CheckCase {
 };
 
 /// Outputs by name. Where a name is expected and no number, the output's name is "key=name" and its tensor undefined; the same
-/// for a list of names or of lists, whose JSON text stands in the name's place.
+/// for a list of names or of lists, whose JSON text stands in the name's place. Lists of lists of numbers may also be given as one tensor [n], one list after
+/// another.
 using CheckOutputs = std::map<std::string, at::Tensor>;
 
 /// Computes a case's outputs by the code that training uses. Gradients are not its business: where the case expects

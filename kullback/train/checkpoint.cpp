@@ -51,9 +51,9 @@ std::optional<std::string> damage(const fs::path& checkpoint) {
   }
 }
 
-void restore(const fs::path& checkpoint, Optimizer& optimizer) {
+void restore(const fs::path& checkpoint, const std::vector<NamedTensor>& contents) {
   const SafetensorsFile file = SafetensorsFile::open(checkpoint / tensors_name);
-  for (const NamedTensor& into : contents(optimizer)) {
+  for (const NamedTensor& into : contents) {
     const TensorBytes& saved = file.tensor(into.name);
     const at::Tensor tensor = into.tensor;
     if (saved.shape != tensor.sizes().vec() || saved.dtype != stored_dtype(tensor)) {
@@ -63,13 +63,18 @@ void restore(const fs::path& checkpoint, Optimizer& optimizer) {
   }
 }
 
+fs::path folder_of(const fs::path& run_folder, const Json& state) {
+  return run_folder / "checkpoints" / fmt::format("step-{:08}", state.at("step").get<int64_t>());
+}
+
 }  // namespace
 
-void save_checkpoint(const fs::path& run_folder, const Optimizer& optimizer, const Json& state, int64_t keep) {
-  const int64_t step = state.at("step").get<int64_t>();
-  NewFolder folder(run_folder / "checkpoints" / fmt::format("step-{:08}", step));
+void save_checkpoint(const fs::path& run_folder, const Optimizer& optimizer, const Json& state, int64_t keep,
+                     const std::vector<NamedTensor>& kept) {
+  NewFolder folder(folder_of(run_folder, state));
   std::vector<TensorBytes> tensors;
-  const std::vector<NamedTensor> all = contents(optimizer);
+  std::vector<NamedTensor> all = contents(optimizer);
+  for (const NamedTensor& one : kept) all.push_back({"kept." + one.name, one.tensor.detach().contiguous()});
   for (const NamedTensor& one : all) {
     const auto* bytes = static_cast<const std::byte*>(one.tensor.const_data_ptr());
     tensors.push_back({one.name, stored_dtype(one.tensor), one.tensor.sizes().vec(), {bytes, one.tensor.nbytes()}});
@@ -90,12 +95,19 @@ std::optional<Json> load_checkpoint(const fs::path& run_folder, Optimizer& optim
       warn(fmt::format("{} is damaged ({}); the one before is used", checkpoint.string(), *reason));
       continue;
     }
-    restore(checkpoint, optimizer);
+    restore(checkpoint, contents(optimizer));
     const Json state = read_json(checkpoint / state_name);
     optimizer.set_steps(state.at("optimizer_steps").get<int64_t>());
     return state;
   }
   return std::nullopt;
+}
+
+void load_kept(const fs::path& run_folder, const Json& state, const std::vector<NamedTensor>& kept) {
+  if (kept.empty()) return;
+  std::vector<NamedTensor> renamed;
+  for (const NamedTensor& one : kept) renamed.push_back({"kept." + one.name, one.tensor});
+  restore(folder_of(run_folder, state), renamed);
 }
 
 }  // namespace kullback

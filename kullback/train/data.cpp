@@ -232,6 +232,15 @@ Sequence encode_text(const Model& model, const std::string& text) {
 
 }  // namespace
 
+Sequence encode_row(const Model& model, const std::vector<Message>& prompt, const std::string& text,
+                    const DataOptions& options) {
+  Sequence sequence =
+      prompt.empty() ? encode_text(model, text) : encode_response(model, prompt, text, options.text_format);
+  const auto limit = static_cast<size_t>(options.max_length);
+  if (sequence.ids.size() > limit) sequence.ids.resize(limit);
+  return sequence;
+}
+
 SupervisedData load_supervised(const std::filesystem::path& path, const Model& model, const DataOptions& options) {
   SupervisedData data{.path = path.string(), .examples = {}, .counts = {}};
   const auto limit = static_cast<size_t>(options.max_length);

@@ -83,6 +83,10 @@ PreferenceData load_preferences(const std::filesystem::path& path, const Model& 
 Sequence encode_response(const Model& model, const std::vector<Message>& prompt, const std::string& response,
                          DataOptions::TextFormat format, int64_t* merged = nullptr);
 
+/// The same of a row as load_supervised encodes it: cut to max_length, and with an empty prompt a plain text.
+Sequence encode_row(const Model& model, const std::vector<Message>& prompt, const std::string& text,
+                    const DataOptions& options);
+
 /// The prompt alone, ready to be continued.
 std::vector<int32_t> encode_prompt(const Model& model, const std::vector<Message>& prompt,
                                    DataOptions::TextFormat format);

@@ -55,10 +55,11 @@ struct Response {
 
 /// A batch of responses with both models' rows at each token of them.
 struct Responses {
-  Rows student;       ///< [B T] row b T + t predicts labels[b][t]; differentiable in the student
-  Rows teacher;       ///< [B T], or [B T'] where the teacher has another tokenizer; without gradient
-  at::Tensor labels;  ///< [B,T] int64; what stands where the mask is false never counts
-  at::Tensor mask;    ///< [B,T] bool
+  Rows student;                   ///< [B T] row b T + t predicts labels[b][t]; differentiable in the student
+  Rows teacher;                   ///< [B T], or [B T'] where the teacher has another tokenizer; without gradient
+  at::Tensor labels;              ///< [B,T] int64; what stands where the mask is false never counts
+  at::Tensor mask;                ///< [B,T] bool
+  int64_t teacher_truncated = 0;  ///< > 0: the teacher's rows hold so many tokens at most (--teacher-record)
   at::Tensor teacher_labels, teacher_mask;  ///< [B,T'] of another tokenizer; else undefined
   at::Tensor weight;                        ///< [B] of each example; undefined: all 1. Only with Needs::weights
   /// What means are taken over. A step may be cut into several batches (accumulation): these count the whole step, so that the

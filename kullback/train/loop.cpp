@@ -239,6 +239,7 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
   EarlyStop stop(options);
   if (!resumed.is_null()) {
     task.restore(resumed.value("task", Json()));
+    load_kept(folder, resumed, task.kept());
     stop.restore(resumed.value("stop", Json()));
   }
   LoopResult result{.steps = first_step, .before = {}, .after = {}};
@@ -269,15 +270,18 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
     const bool measure = options.measure_every > 0 && ((step + 1) % options.measure_every == 0 || last);
     const double rate = optimizer_options.learning_rate * schedule_factor(optimizer_options, step, schedule.steps());
     const std::vector<int64_t> examples = schedule.step_examples(step);
+    task.before_step(step, schedule.steps(), examples);
     Figures figures = train_step(task, optimizer, optimizer_options, examples, options.batch_size, rate, measure);
     task.after_step(step + 1, schedule.steps(), figures);
 
     Json row{{"step", step + 1}, {"epoch", schedule.epoch(step + 1)}};
     for (const auto& [name, mean] : figures) row["train/" + name] = number_or_null(mean.value());
     log.append(step + 1, row);
-    log.append_timing(step + 1, {{"step", step + 1},
-                                 {"train/tokens_per_second",
-                                  static_cast<double>(task.tokens() - tokens_before) / seconds_since(training_began)}});
+    Json timing{{"step", step + 1},
+                {"train/tokens_per_second",
+                 static_cast<double>(task.tokens() - tokens_before) / seconds_since(training_began)}};
+    for (const auto& [name, value] : task.timings()) timing["train/" + name] = number_or_null(value);
+    log.append_timing(step + 1, timing);
     if (figures.contains("kl")) kl = figure(figures, "kl");
     std::vector<std::pair<std::string, double>> shown{{"loss", figure(figures, "loss")}};
     for (const char* name : {"margin", "accuracy"}) {
@@ -290,8 +294,9 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
     asked_to_stop = processes().any(interrupted());
     const bool due = options.save_every > 0 && result.steps % options.save_every == 0;
     if ((due || asked_to_stop) && !last && processes().first()) {
+      const std::vector<NamedTensor> kept = task.kept();
       save_checkpoint(folder, optimizer, Json{{"step", result.steps}, {"task", task.state()}, {"stop", stop.state()}},
-                      options.keep);
+                      options.keep, kept);
     }
     if (evaluation_due(result.steps) && !asked_to_stop) look(result.steps);
   }

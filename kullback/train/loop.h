@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,7 +38,11 @@ class Task {
   virtual int64_t examples() const = 0;
   /// Where examples come from, for messages: "lines 3 and 17 of pairs.jsonl".
   virtual std::string describe(std::span<const int64_t> examples) const = 0;
-  /// Adds the gradient of a batch, which is a part of the step `whole`, and gives back its figures, among them "loss" (sums
+  /// Before the batches of step `step` (from 0) of `steps` are accumulated: draws what the step needs.
+  virtual void before_step(int64_t step, int64_t steps, std::span<const int64_t> examples) {
+    (void)step, (void)steps, (void)examples;
+  }
+  /// Adds the gradient of a batch, a subspan of the step `whole`, and gives back its figures, among them "loss" (sums
   /// over the batch with their counts). `measure`: exact divergences from the reference too.
   virtual Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) = 0;
   /// Figures of every held-out row. Empty when there is no held-out data.
@@ -49,9 +54,14 @@ class Task {
   virtual void after_step(int64_t step, int64_t steps, Figures& figures) { (void)step, (void)steps, (void)figures; }
   /// By what the whole update should be scaled after training, going by the last evaluation (Limits::settling_factor).
   virtual double settling_factor() const { return 1; }
+  /// What the clock says of the last step, by name: for timings.jsonl, since metrics.jsonl is to be the same in every run.
+  virtual std::map<std::string, double> timings() const { return {}; }
   /// What of that a checkpoint has to hold.
   virtual Json state() const { return {}; }
   virtual void restore(const Json&) {}
+  /// Tensors of the task's own that change while it runs: checkpoints hold them and put them back. The same names each time,
+  /// once state has been restored.
+  virtual std::vector<NamedTensor> kept() { return {}; }
 };
 
 /// The run as the loop goes through it: which batches make step k is a function of the options alone, so that a resumed

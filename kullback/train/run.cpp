@@ -73,7 +73,7 @@ std::vector<std::string> answers(const Model& model, const std::vector<ShownProm
   progress.finish();
   std::vector<std::string> texts;
   for (const Generated& one : generated) {
-    texts.push_back(model.text().decode(one.ids, /*skip_special=*/true) + (one.stopped ? "" : " …"));
+    texts.push_back(model.text().decode_text(one.ids, /*skip_special=*/true) + (one.stopped ? "" : " …"));
   }
   return texts;
 }
@@ -147,10 +147,17 @@ std::string prompt_text(const std::vector<Message>& prompt) {
   return text;
 }
 
-void write_report(const fs::path& folder, const RunJob& job, const RunParts& parts, const LoopResult& loop,
+void write_report(const fs::path& folder, const RunJob& job, const RunParts& parts, LoopResult& loop,
                   const std::vector<ShownPrompt>& shown, const std::vector<std::string>& before,
-                  const std::vector<std::string>& after, int64_t tokens) {
+                  const std::vector<std::string>& after, const Task& task) {
   RunReport report;
+  Json evaluation{{"steps", loop.steps}, {"seconds", loop.seconds}};
+  report.resources = {{"time in training steps", duration_text(loop.seconds)},
+                      {"tokens per second in training",
+                       fmt::format("{:.0f}", static_cast<double>(task.tokens()) / std::max(loop.seconds, 1e-9))},
+                      {"peak memory", bytes_text(peak_memory())},
+                      {"threads", std::to_string(at::get_num_threads())}};
+  if (parts.finish) parts.finish(task, loop.after, report, evaluation);
   report.title = parts.title;
   report.summary = parts.summary;
   report.summary.push_back(fmt::format("{} steps of {} rows out of {}", loop.steps,
@@ -173,14 +180,9 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
                               shown[i].chosen, shown[i].rejected});
   }
   report.rows = parts.rows;
-  report.resources = {{"time in training steps", duration_text(loop.seconds)},
-                      {"tokens per second in training",
-                       fmt::format("{:.0f}", static_cast<double>(tokens) / std::max(loop.seconds, 1e-9))},
-                      {"peak memory", bytes_text(peak_memory())},
-                      {"threads", std::to_string(at::get_num_threads())}};
 
-  Json evaluation{
-      {"steps", loop.steps}, {"update_scale", loop.scale}, {"before", Json::object()}, {"after", Json::object()}};
+  evaluation["update_scale"] = loop.scale;
+  evaluation["before"] = Json::object(), evaluation["after"] = Json::object();
   for (const auto& [name, interval] : loop.before) evaluation["before"][name] = interval_json(interval);
   for (const auto& [name, interval] : loop.after) evaluation["after"][name] = interval_json(interval);
   evaluation["intervals"] = "[value, low, high], 95 % bootstrap over prompts";
@@ -190,27 +192,39 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
 
 }  // namespace
 
-const Options<RunOptions>& run_options() {
+namespace {
+
+Options<RunOptions> made_run_options(const std::string& model) {
   using O = RunOptions;
-  static const auto options =
-      Options<O>()
-          .option("model", &O::model,
-                  "the model to train: a name known to `kullback pull`, a GGUF file or a Hugging Face folder")
-          .option("adapter", &O::adapter, "a PEFT adapter that the model begins with")
-          .option("reference-model", &O::reference_model,
-                  "compare with this model instead of the policy as it was; same tokenizer")
-          .option("output", &O::output, "the run folder to write; must not exist yet, or be empty")
-          .option("train", &O::train, {{"lora", O::Train::lora}, {"full", O::Train::full}},
-                  "low-rank adapters, or all weights")
-          .option("lora-rank", &O::lora_rank, at_least(1), "rank r of the adapters")
-          .option("lora-alpha", &O::lora_alpha, positive, "the adapters' change is scaled by alpha / r")
-          .option("lora-targets", &O::lora_targets,
-                  std::vector<std::string>{"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
-                                           "down_proj"},
-                  "layers that get an adapter")
-          .option("samples", &O::samples, at_least(0),
-                  "held-out prompts that are answered before and after, for the report")
-          .option("sample-tokens", &O::sample_tokens, at_least(1), "length of those answers at most");
+  return Options<O>()
+      .option(model, &O::model,
+              "the model to train: a name known to `kullback pull`, a GGUF file or a Hugging Face folder")
+      .option("adapter", &O::adapter, "a PEFT adapter that the model begins with")
+      .option("reference-model", &O::reference_model,
+              "compare with this model instead of the policy as it was; same tokenizer")
+      .option("output", &O::output, "the run folder to write; must not exist yet, or be empty")
+      .option("train", &O::train, {{"lora", O::Train::lora}, {"full", O::Train::full}},
+              "low-rank adapters, or all weights")
+      .option("lora-rank", &O::lora_rank, at_least(1), "rank r of the adapters")
+      .option("lora-alpha", &O::lora_alpha, positive, "the adapters' change is scaled by alpha / r")
+      .option("lora-targets", &O::lora_targets,
+              std::vector<std::string>{"all-linear", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                       "down_proj"},
+              "layers that get an adapter")
+      .option("samples", &O::samples, at_least(0),
+              "held-out prompts that are answered before and after, for the report")
+      .option("sample-tokens", &O::sample_tokens, at_least(1), "length of those answers at most");
+}
+
+}  // namespace
+
+const Options<RunOptions>& run_options() {
+  static const auto options = made_run_options("model");
+  return options;
+}
+
+const Options<RunOptions>& student_run_options() {
+  static const auto options = made_run_options("student");
   return options;
 }
 
@@ -262,10 +276,12 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
       parts.prompts.begin(), parts.prompts.begin() + std::min<std::ptrdiff_t>(std::ssize(parts.prompts), o.samples));
 
   prepare_policy(model, job);
-  const OwnedReference reference = make_reference(model, o);
-  const std::unique_ptr<Task> task = parts.task(model.transformer, reference.of(model.transformer), Limits(job.limits));
+  const bool compared = parts.reference || !job.limits.limit.empty();
+  const OwnedReference reference = compared ? make_reference(model, o) : OwnedReference{};
+  const std::unique_ptr<Task> task =
+      parts.task(model.transformer, compared ? reference.of(model.transformer) : Reference{}, Limits(job.limits));
   std::function<void(double)> rescale;  // none where the policy does not begin at its reference
-  if (o.reference_model.empty()) {
+  if (compared && o.reference_model.empty()) {
     rescale = update_scale(model.transformer.trainable(),
                            adapters ? std::vector<NamedTensor>() : reference.other->parameters());
   }
@@ -290,6 +306,7 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
     fs::create_directories(folder);
     write_file(folder / "config.toml", job.configuration);
   }
+  if (parts.prepare) parts.prepare(*task, folder, job.loop);
   if (first_step == 0) {
     samples_before = answers(model, shown, job);
     write_before(folder, {}, samples_before);
@@ -298,8 +315,10 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
                    .trained = {},
                    .report = {}};
   if (first_step > 0) result.loop.before = figures_before;
+  if (parts.derive && first_step == 0) parts.derive(result.loop.before);
   if (first_step == 0) write_before(folder, result.loop.before, samples_before);
   if (result.loop.interrupted) return result;
+  if (parts.derive) parts.derive(result.loop.after);
 
   const std::vector<std::string> samples_after = answers(model, shown, job);
   const fs::path trained = folder / (adapters ? "adapter" : "model");
@@ -310,7 +329,7 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
     save_model(model, trained);
   }
   result.trained = trained.string();
-  write_report(folder, job, parts, result.loop, shown, samples_before, samples_after, task->tokens());
+  write_report(folder, job, parts, result.loop, shown, samples_before, samples_after, *task);
   result.report = (folder / "report.html").string();
   return result;
 }

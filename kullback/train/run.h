@@ -1,6 +1,8 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +31,8 @@ struct RunOptions {
   int64_t sample_tokens = 96;
 };
 const Options<RunOptions>& run_options();
+/// The same where the model that is trained is called a student.
+const Options<RunOptions>& student_run_options();
 
 struct RunJob {
   RunOptions run;
@@ -66,6 +70,15 @@ struct RunParts {
   std::vector<std::pair<std::string, int64_t>> rows;
   std::vector<ShownPrompt> prompts;  ///< at most run.samples are answered
   std::function<std::unique_ptr<Task>(const Transformer& policy, Reference reference, Limits limits)> task;
+  bool reference = true;  ///< the task compares with the policy as it was
+  /// Before the first step, also of a resumed run: makes what the run needs. `folder`: the run's.
+  std::function<void(Task& task, const std::filesystem::path& folder, const LoopOptions& loop)> prepare = {};
+  /// Adds to held-out figures what follows from them.
+  std::function<void(std::map<std::string, Interval>& figures)> derive = {};
+  /// Before the report is written: adds what only the task knows to it, to the held-out figures after training, and to
+  /// evaluation.json.
+  std::function<void(const Task& task, std::map<std::string, Interval>& after, RunReport& report, Json& evaluation)>
+      finish = {};
 };
 
 struct RunResult {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kullback/decode/beam_search.h"
+#include "kullback/lm/beam_search.h"
 #include "kullback/lm/transformer.h"
 
 namespace kullback {

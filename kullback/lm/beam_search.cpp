@@ -1,4 +1,4 @@
-#include "kullback/decode/beam_search.h"
+#include "kullback/lm/beam_search.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "kullback/decode/model_beams.h"
+#include "kullback/lm/model_beams.h"
 
 #include <algorithm>
 #include <map>
@@ -14,8 +14,8 @@ namespace {
 // The caches of the beams of one step, by their new tokens: those of the next step begin as copies.
 class BeamCaches {
  public:
-  BeamCaches(const Transformer& model, const std::vector<int32_t>& prompt, AdapterUse use)
-      : model_(model), prompt_(prompt), use_(use) {}
+  BeamCaches(const Transformer& model, const std::vector<int32_t>& prompt, AdapterUse use, int64_t vocabulary)
+      : model_(model), prompt_(prompt), use_(use), vocabulary_(vocabulary) {}
 
   std::vector<std::vector<double>> next(const std::vector<std::vector<int32_t>>& sequences) {
     std::map<std::vector<int32_t>, KvCache> caches;
@@ -38,7 +38,9 @@ class BeamCaches {
       last.push_back((end += batch.lengths[i]) - 1);
     }
     const at::Tensor hidden = model_.hidden(batch, use_).index_select(0, at::tensor(last, at::kLong));
-    const at::Tensor logps = at::log_softmax(model_.logits(hidden).to(at::kDouble), -1).contiguous();
+    const at::Tensor logits = model_.logits(hidden).to(at::kDouble);
+    const int64_t real = vocabulary_ > 0 ? std::min(vocabulary_, logits.size(1)) : logits.size(1);
+    const at::Tensor logps = at::log_softmax(logits.narrow(1, 0, real), -1).contiguous();
     std::vector<std::vector<double>> rows;
     const int64_t width = logps.size(1);
     for (int64_t i = 0; i < logps.size(0); ++i) {
@@ -52,6 +54,7 @@ class BeamCaches {
   const Transformer& model_;
   const std::vector<int32_t>& prompt_;
   AdapterUse use_;
+  int64_t vocabulary_;
   std::map<std::vector<int32_t>, KvCache> caches_;
 };
 
@@ -65,7 +68,7 @@ std::vector<Beam> beam_search(const Transformer& model, const std::vector<int32_
   if (static_cast<int64_t>(prompt.size()) >= room)
     fail("the prompt has {} tokens, and the model has no room beyond {}", prompt.size(), room);
   options.max_new_tokens = std::min(options.max_new_tokens, room - static_cast<int64_t>(prompt.size()));
-  BeamCaches caches(model, prompt, use);
+  BeamCaches caches(model, prompt, use, options.vocabulary);
   return beam_search([&](const auto& sequences) { return caches.next(sequences); }, options);
 }
 

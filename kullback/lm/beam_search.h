@@ -15,6 +15,7 @@ struct BeamSearchOptions {
   bool early_stopping = false;  ///< stop as soon as K sequences have ended
   int64_t num_return = 1;       ///< how many of the finished are returned; at most K
   int32_t end_token = -1;       ///< negative: none
+  int64_t vocabulary = 0;       ///< of a model: real tokens, where its head has rows beyond them; 0: all are real
 };
 
 struct Beam {

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kullback/base/registry.h"
+#include "kullback/report/number.h"
+
+namespace kullback {
+
+/// A held-out figure of the table.
+struct ComparedFigure {
+  std::string figure, title, unit = {};
+  NumberFormat format = significant(3);
+};
+
+/// Several methods on the same rows in the same order, which end in one table: what `--method a,b,c` of a command that trains
+/// means.
+struct Comparison {
+  std::string command;
+  Family family = Family::alignment;
+  std::string otherwise;  ///< the method where --method is not given
+  std::vector<ComparedFigure> figures = {};
+  /// Runs one method with these arguments of the command; gives back its exit status.
+  std::function<int(const std::vector<std::string>& arguments)> run = {};
+  std::vector<std::string> methods = {};
+  std::vector<std::string> arguments = {};  ///< as they were given
+  std::string output = {};                  ///< a run folder a method is written in it, and the table
+};
+
+/// Runs the one method that --method names; or where it names several, each in a folder of its own within --output, and then
+/// shows the table and writes it as comparison.json and comparison.html. `--resume` goes on with either.
+int run_or_compare(Comparison comparison, const std::vector<std::string>& arguments);
+
+/// The arguments of one method of several: its own --method and --output, and without the options that other methods of the
+/// comparison have and it has not.
+std::vector<std::string> arguments_of(const Comparison& comparison, const std::string& method);
+
+}  // namespace kullback
