@@ -23,8 +23,9 @@ TEST_P(OnPolicyFixture, AgreesWithTheGoldenNumbers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, OnPolicyFixture,
-                         testing::Values(Fixture{"gkd", 20}, Fixture{"distillm", 18}, Fixture{"dpkd", 18},
-                                         Fixture{"skd", 17}, Fixture{"uld", 7}, Fixture{"reduced-vocab", 14}),
+                         testing::Values(Fixture{"gkd", 20}, Fixture{"distillm", 18}, Fixture{"minillm", 16},
+                                         Fixture{"dpkd", 18}, Fixture{"skd", 17}, Fixture{"plad", 7}, Fixture{"uld", 7},
+                                         Fixture{"reduced-vocab", 14}),
                          [](const auto& test) {
                            std::string name = test.param.method;
                            std::ranges::replace(name, '-', '_');
