@@ -41,6 +41,27 @@ Columns columns_of(const DistillationBatch& b) {
   return {kept.at("student columns"), kept.at("teacher columns"), kept.at("map"), kept.at("mapped")};
 }
 
+/// reduce: the student reads what each of the teacher's tokens is split into, in the place of its own tokens.
+std::vector<Response> responses(DistillationStep& step, const O& o) {
+  std::vector<Response> all = step.run.data(step.examples);
+  if (o.align_logits == O::AlignLogits::match && o.align_hidden != O::AlignHidden::reduce) return all;
+  const Tokenizer& ours = *step.run.student_tokenizer();
+  const Tokenizer& theirs = *step.run.teacher_tokenizer();
+  for (Response& response : all) {
+    std::vector<int32_t> end;
+    if (!response.tokens.empty() && ours.is_special(response.tokens.back())) end = {response.tokens.back()};
+    const std::string text = ours.decode(response.tokens, /*skip_special=*/true);
+    response.tokens.clear();
+    for (const int32_t token : response.teacher_tokens = theirs.encode(text, /*parse_special=*/false)) {
+      const std::vector<int64_t> pieces = split_token(theirs, token, ours);
+      response.tokens.insert(response.tokens.end(), pieces.begin(), pieces.end());
+    }
+    response.tokens.insert(response.tokens.end(), end.begin(), end.end());
+    if (!end.empty() && theirs.eos()) response.teacher_tokens.push_back(*theirs.eos());
+  }
+  return all;
+}
+
 std::vector<int64_t> counted(const Tensor& labels, const Tensor& mask) {
   const Tensor ids = labels.masked_select(mask).contiguous();
   return {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()};
@@ -212,6 +233,7 @@ const Registered reduced_vocab{
         .needs(needs)
         .validate(validate)
         .modules(projection)
+        .responses(responses)
         .loss(loss)};
 
 }  // namespace

@@ -9,7 +9,8 @@ std::vector<Response> stored_responses(const DistillationState& state, const std
     responses.push_back({.example = kept.at("example").get<int64_t>(),
                          .tokens = kept.at("tokens").get<std::vector<int32_t>>(),
                          .source = kept.at("source").get<ResponseSource>(),
-                         .numbers = kept.at("numbers").get<std::map<std::string, std::vector<double>>>()});
+                         .numbers = kept.at("numbers").get<std::map<std::string, std::vector<double>>>(),
+                         .teacher_tokens = kept.at("teacher_tokens").get<std::vector<int32_t>>()});
   }
   return responses;
 }
@@ -17,7 +18,11 @@ std::vector<Response> stored_responses(const DistillationState& state, const std
 void store_responses(DistillationState& state, const std::string& name, const std::vector<Response>& responses) {
   Json list = Json::array();
   for (const Response& r : responses) {
-    list.push_back({{"example", r.example}, {"tokens", r.tokens}, {"source", r.source}, {"numbers", r.numbers}});
+    list.push_back({{"example", r.example},
+                    {"tokens", r.tokens},
+                    {"source", r.source},
+                    {"numbers", r.numbers},
+                    {"teacher_tokens", r.teacher_tokens}});
   }
   state.values[name] = std::move(list);
 }

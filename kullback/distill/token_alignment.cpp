@@ -77,19 +77,19 @@ TokenMap split_tokens(std::span<const std::string> teacher, std::span<const std:
   return map;
 }
 
-TokenMap split_tokens(const Tokenizer& teacher, const Tokenizer& student) {
-  TokenMap map(static_cast<size_t>(teacher.vocabulary_size()));
-  for (int32_t id = 0; id < teacher.vocabulary_size(); ++id) {
-    const std::string bytes = teacher.token_bytes(id);
-    std::vector<int64_t>& split = map[static_cast<size_t>(id)];
-    if (teacher.is_special(id)) {
-      const auto same = student.token_id(bytes);
-      if (same && student.is_special(*same)) split = {*same};
-      continue;
-    }
-    const std::vector<int32_t> ids = student.encode(bytes, /*parse_special=*/false);
-    if (!bytes.empty() && student.decode(ids) == bytes) split.assign(ids.begin(), ids.end());
+std::vector<int64_t> split_token(const Tokenizer& teacher, int32_t token, const Tokenizer& student) {
+  const std::string bytes = teacher.token_bytes(token);
+  if (teacher.is_special(token)) {
+    const auto same = student.token_id(bytes);
+    return same && student.is_special(*same) ? std::vector<int64_t>{*same} : std::vector<int64_t>{};
   }
+  const std::vector<int32_t> ids = student.encode(bytes, /*parse_special=*/false);
+  return student.decode(ids) == bytes ? std::vector<int64_t>(ids.begin(), ids.end()) : std::vector<int64_t>{};
+}
+
+TokenMap split_tokens(const Tokenizer& teacher, const Tokenizer& student) {
+  TokenMap map;
+  for (int32_t id = 0; id < teacher.vocabulary_size(); ++id) map.push_back(split_token(teacher, id, student));
   return map;
 }
 

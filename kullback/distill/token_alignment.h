@@ -21,6 +21,7 @@ TokenMap split_tokens(std::span<const std::string> teacher_vocabulary, std::span
                       std::span<const std::string> special, const std::string& unknown);
 /// The same for byte-level tokenizers: the student's own encoding of each token's bytes. Special tokens map to the student's
 /// special token of that text, or to nothing.
+std::vector<int64_t> split_token(const Tokenizer& teacher, int32_t token, const Tokenizer& student);
 TokenMap split_tokens(const Tokenizer& teacher, const Tokenizer& student);
 
 /// Tokens that both vocabularies spell alike: {teacher id, student id}, by teacher id. Special tokens are compared by text.

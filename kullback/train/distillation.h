@@ -159,6 +159,8 @@ class DistillationRun {
   virtual std::vector<int32_t> prompt(int64_t example) const = 0;  ///< in the student's tokens
   /// Tokens that end a response.
   virtual const std::vector<int32_t>& stop_ids() const = 0;
+  virtual const Tokenizer* student_tokenizer() const = 0;  ///< null where the model carries none
+  virtual const Tokenizer* teacher_tokenizer() const = 0;
   /// The data's responses to these examples.
   virtual std::vector<Response> data(std::span<const int64_t> examples) const = 0;
   /// Drawn from the teacher's or the student's law, or by both together, in evaluation mode. `name` and the number of each in

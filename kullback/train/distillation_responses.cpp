@@ -374,6 +374,11 @@ Responses DistillationTask::rows_of(std::span<const Response> responses, const S
   return rows;
 }
 
+const Tokenizer* DistillationTask::teacher_tokenizer() const {
+  const bool own = !teacher_.recorded() && teacher_.models()[0].tokenizer;
+  return own ? &*teacher_.models()[0].tokenizer : setup_.student_tokenizer;
+}
+
 DistillationBatch DistillationTask::batch_of(size_t first, size_t count, Rowing rowing) const {
   DistillationBatch batch;
   const auto part = [&](const Side& side) { return std::span(side.responses).subspan(first, count); };
@@ -394,9 +399,7 @@ DistillationBatch DistillationTask::batch_of(size_t first, size_t count, Rowing 
   batch.modules = module_tensors_;
   batch.state = const_cast<DistillationState*>(&state_);
   batch.step = step_, batch.steps = steps_, batch.seed = setup_.seed;
-  batch.student_tokenizer = setup_.student_tokenizer;
-  batch.teacher_tokenizer = teacher_.recorded() || !teacher_.models()[0].tokenizer ? setup_.student_tokenizer
-                                                                                   : &*teacher_.models()[0].tokenizer;
+  batch.student_tokenizer = student_tokenizer(), batch.teacher_tokenizer = teacher_tokenizer();
   return batch;
 }
 

@@ -80,6 +80,8 @@ class DistillationTask : public Task, private DistillationRun {
   const Transformer& teacher() const override { return teacher_.model().transformer; }
   std::vector<int32_t> prompt(int64_t example) const override;
   const std::vector<int32_t>& stop_ids() const override { return setup_.stop_ids; }
+  const Tokenizer* student_tokenizer() const override { return setup_.student_tokenizer; }
+  const Tokenizer* teacher_tokenizer() const override;
   std::vector<Response> data(std::span<const int64_t> examples) const override;
   std::vector<Response> draw(ResponseSource source, std::span<const int64_t> examples, const std::string& name,
                              const std::vector<std::vector<int32_t>>& beginnings) override;
