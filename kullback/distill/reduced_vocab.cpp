@@ -55,6 +55,11 @@ Rows pooled(Rows rows, const Tensor& groups, Pool pool) {
 
 /// The rows' laws over a choice of tokens alone.
 Rows with_columns(Rows rows, const Tensor& columns) {
+  if (rows.make) {
+    rows.make = [make = rows.make, columns](const Tensor& hidden) { return make(hidden).index_select(1, columns); };
+    rows.vocabulary = columns.numel();
+    return rows;
+  }
   if (rows.weight.defined()) {
     rows.weight = rows.weight.index_select(0, columns);
   } else {
