@@ -11,6 +11,7 @@
 #include "kullback/distill/minillm.h"
 #include "kullback/distill/plad.h"
 #include "kullback/distill/skd.h"
+#include "kullback/distill/stored_responses.h"
 #include "kullback/world/law.h"
 
 namespace kullback {
@@ -173,6 +174,25 @@ TEST(Skd, TheTokenThatStandsFollowsBothModels) {
     }
     for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(law[i], expected[i], 1e-3) << k;
   }
+}
+
+TEST(StoredResponses, ComeBackFromACheckpointAsTheyWere) {
+  const Response kept{.example = 7,
+                      .tokens = {1, 2, 3},
+                      .source = ResponseSource::both,
+                      .numbers = {{"old_logps", {-0.1, -1.0 / 3, -2e-17}}},
+                      .teacher_tokens = {9}};
+  DistillationState state;
+  EXPECT_TRUE(stored_responses(state, "rollout").empty());
+  store_responses(state, "rollout", {kept, {}});
+  state.values = Json::parse(state.values.dump());
+  const std::vector<Response> back = stored_responses(state, "rollout");
+  ASSERT_EQ(back.size(), 2u);
+  EXPECT_EQ(back[0].example, kept.example);
+  EXPECT_EQ(back[0].tokens, kept.tokens);
+  EXPECT_EQ(back[0].source, kept.source);
+  EXPECT_EQ(back[0].numbers, kept.numbers);
+  EXPECT_EQ(back[0].teacher_tokens, kept.teacher_tokens);
 }
 
 TEST(Skd, RanksOfEqualLogitsGoById) {
