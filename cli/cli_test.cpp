@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include "cli/run_program_test.h"
+#include "kullback/base/registry.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/lm/save.h"
 #include "kullback/train/tiny_model_test.h"
@@ -231,6 +232,17 @@ TEST_F(Program, ChecksFixtures) {
                  HasSubstr("did you mean \"tokenizer\""));
   expect_refused("check " + written(folder / "method.json", "{\"method\": \"dpoo\", \"cases\": []}"),
                  HasSubstr("did you mean \"dpo\""));
+}
+
+TEST(Commands, EveryMethodsOptionsStandBesideThoseOfItsCommand) {
+  for (const Method& method : methods()) {
+    const char* command = method.family == Family::alignment      ? "align"
+                          : method.family == Family::distillation ? "distill"
+                                                                  : nullptr;
+    if (command == nullptr || !method.recipe.has_value()) continue;
+    const Outcome outcome = run_program(fmt::format("{} --method {} --help", command, method.name));
+    EXPECT_EQ(outcome.status, 0) << method.name << ": " << outcome.error;
+  }
 }
 
 }  // namespace

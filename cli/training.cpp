@@ -6,6 +6,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/report/table.h"
+#include "kullback/train/processes.h"
 
 namespace kullback {
 
@@ -43,6 +44,7 @@ void require_inputs(const std::string& command, const RunJob& job) {
 }
 
 int finish_run(const std::string& command, const RunJob& job, const RunResult& result) {
+  if (!processes().first()) return result.loop.interrupted ? exit_interrupted : exit_success;
   if (result.loop.interrupted) {
     fmt::print(stderr, "stopped after step {}; to go on: kullback {} --resume {}\n", result.loop.steps, command,
                job.run.output);

@@ -226,7 +226,7 @@ const Registered pesf{
                 {{"kl", Objective::kl}, {"mse_prob", Objective::mse_prob}, {"swap", Objective::swap}},
                 "the divergence: forward KL, the mean squared error of probabilities, or KL to targets whose likeliest "
                 "token and label are exchanged")
-        .option("adapter", &PesfOptions::adapter,
+        .option("adapter-form", &PesfOptions::adapter,
                 {{"parallel", Adapter::parallel}, {"serial", Adapter::serial}, {"bottleneck", Adapter::bottleneck}},
                 "its form: a bottleneck alone, beside a linear layer, or after one", "authors: parallel for text")
         .option("sign", &PesfOptions::sign, {{"add", Sign::add}, {"subtract", Sign::subtract}},

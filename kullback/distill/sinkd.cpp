@@ -110,7 +110,7 @@ const Registered sinkd{
         .option("rows", &SinkdOptions::rows, {{"batch", Problem::batch}, {"sequence", Problem::sequence}},
                 "one problem over all tokens of a batch, or one a sequence")
         .option("detach-plan", &SinkdOptions::detach_plan, "take the plan for given in the gradient")
-        .option("max-rows", &SinkdOptions::max_rows, at_least(1),
+        .option("problem-rows", &SinkdOptions::max_rows, at_least(1),
                 "larger problems are cut into several of so many rows")
         .loss([](const DistillationBatch& b, const SinkdOptions& o) {
           const SinkdLoss l = sinkd_loss(b.student, b.teacher, b.labels, b.mask, o, b.tokens_in_step);

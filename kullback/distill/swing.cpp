@@ -174,7 +174,7 @@ const Registered swing{
             "student's own data has other text in the place of the secret; keep noise_support at 32 to 128 with a real "
             "vocabulary. It is no proof of differential privacy.")
         .paper({"Swing Distillation: A Privacy-Preserving Knowledge Distillation Framework", "2212.08349", ""})
-        .option("schedule", &O::schedule, {{"linear", O::Schedule::linear}, {"step", O::Schedule::step}},
+        .option("temperature-schedule", &O::schedule, {{"linear", O::Schedule::linear}, {"step", O::Schedule::step}},
                 "how a token's temperature follows its privacy")
         .option("t-min", &O::t_min, at_least(1), "temperature of public tokens")
         .option("t-max", &O::t_max, at_least(1), "temperature of private tokens")

@@ -12,6 +12,7 @@
 #include "kullback/base/random.h"
 #include "kullback/io/files.h"
 #include "kullback/io/safetensors.h"
+#include "kullback/lm/lora.h"
 #include "kullback/lm/read.h"
 #include "kullback/lm/save.h"
 #include "kullback/train/processes.h"
@@ -64,30 +65,30 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
   }
   if (!needs_.moving_reference) return;
   moving_ = reference_.model->clone();
-  if (moving_->adapter().size() != policy_.adapter().size())
-    fail("option --reference-model: {} moves its reference towards the policy, so both must be of one build",
-         method.name);
-  if (needs_.moving_reference->weight < 1 && !policy_.adapter().empty())
-    fail("method {}: adapters A and B cannot be averaged apart; take hard updates of the reference, or --train full",
-         method.name);
+  if (reference_.use == AdapterUse::off) remove_lora(*moving_);
+  merge_lora(*moving_);
 }
 
 void PreferenceTask::after_step(int64_t step, int64_t steps, Figures& figures) {
   limits_.after_step(figures);
   const auto& rule = needs_.moving_reference;
-  if (!rule) return;
-  if (steps_seen_ == 0) {
-    for (int64_t earlier = 1; earlier < step; ++earlier) {
-      if (rule->now(earlier, steps))
-        fail("step {}: the reference has moved before, and checkpoints do not hold it; begin the run anew", step);
-    }
+  if (!rule || !rule->now(step, steps)) return;
+  if (policy_.adapter().empty()) {
+    move_towards(moving_->parameters(), policy_.parameters(), rule->weight);
+  } else {  // the mean of two adapters' products is not the product of their means
+    Transformer whole = policy_.clone();
+    merge_lora(whole);
+    move_towards(moving_->parameters(), whole.parameters(), rule->weight);
   }
-  steps_seen_ = step;
-  if (!rule->now(step, steps)) return;
-  move_towards(moving_->parameters(), policy_.parameters(), rule->weight);
-  move_towards(moving_->adapter(), policy_.adapter(), rule->weight);
   training_cache_.assign(training_cache_.size(), {});
   held_out_cache_.assign(held_out_cache_.size(), {});
+}
+
+std::vector<NamedTensor> PreferenceTask::kept() {
+  if (!moving_) return {};
+  std::vector<NamedTensor> all = moving_->parameters();
+  for (NamedTensor& t : all) t.name = "moving_reference." + t.name;
+  return all;
 }
 
 std::string PreferenceTask::describe(std::span<const int64_t> examples) const {

@@ -34,6 +34,7 @@ class PreferenceTask : public Task {
   /// the policy. The exact divergences that are logged stay those from the reference as it was.
   void after_step(int64_t step, int64_t steps, Figures& figures) override;
   double settling_factor() const override { return limits_.settling_factor(); }
+  std::vector<NamedTensor> kept() override;  ///< the moved reference
   Json state() const override { return limits_.state(); }
   void restore(const Json& state) override { limits_.restore(state); }
 
@@ -58,7 +59,6 @@ class PreferenceTask : public Task {
   const Transformer& policy_;
   Reference reference_;
   std::optional<Transformer> moving_;  // a copy of it that follows the policy
-  int64_t steps_seen_ = 0;
   PreferenceRecipe recipe_;
   const void* options_;
   Needs needs_;

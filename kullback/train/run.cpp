@@ -14,6 +14,7 @@
 #include "kullback/lm/save.h"
 #include "kullback/report/progress.h"
 #include "kullback/train/checkpoint.h"
+#include "kullback/train/processes.h"
 #include "kullback/train/weight_average.h"
 
 namespace kullback {
@@ -30,6 +31,8 @@ struct OwnedReference {
 
 void prepare_policy(Model& model, const RunJob& job) {
   const RunOptions& o = job.run;
+  if (o.weights == RunOptions::Weights::bfloat16) model.transformer = model.transformer.clone(at::kBFloat16);
+  model.transformer.recompute = o.recompute;
   if (!o.adapter.empty()) load_adapter(model.transformer, o.adapter);
   if (o.train == RunOptions::Train::full) {
     if (!o.adapter.empty()) merge_lora(model.transformer);
@@ -80,20 +83,28 @@ std::vector<std::string> answers(const Model& model, const std::vector<ShownProm
 
 Json interval_json(const Interval& interval) { return Json::array({interval.value, interval.low, interval.high}); }
 
-/// What was measured before the first step, so that a resumed run can report it.
-void write_before(const fs::path& folder, const std::map<std::string, Interval>& figures,
-                  const std::vector<std::string>& samples) {
-  Json json{{"figures", Json::object()}, {"samples", samples}};
-  for (const auto& [name, interval] : figures) json["figures"][name] = interval_json(interval);
-  write_file(folder / "before.json", json.dump(1) + "\n");
+/// The answers of before the first step, so that a resumed run can report them.
+void write_before(const fs::path& folder, const std::vector<std::string>& samples) {
+  write_file(folder / "before.json", Json{{"samples", samples}}.dump(1) + "\n");
 }
 
-std::map<std::string, Interval> read_before(const fs::path& folder, std::vector<std::string>& samples) {
-  const Json json = read_json(folder / "before.json");
-  samples = json.at("samples").get<std::vector<std::string>>();
+std::vector<std::string> read_before(const fs::path& folder) {
+  return read_json(folder / "before.json").at("samples").get<std::vector<std::string>>();
+}
+
+/// The held-out figures of before the first step, as they were logged.
+std::map<std::string, Interval> logged_before(const fs::path& folder) {
   std::map<std::string, Interval> figures;
-  for (const auto& [name, v] : json.at("figures").items())
-    figures[name] = {v[0].get<double>(), v[1].get<double>(), v[2].get<double>()};
+  read_jsonl(folder / "metrics.jsonl", [&](int64_t, const Json& row) {
+    if (row.value("step", int64_t{-1}) != 0) return;
+    for (const auto& [key, value] : row.items()) {
+      if (!key.starts_with("eval/") || !row.contains(key + "_low")) continue;
+      const auto number = [&](const std::string& name) {
+        return row.at(name).is_number() ? row.at(name).get<double>() : std::nan("");
+      };
+      figures[key.substr(5)] = {number(key), number(key + "_low"), number(key + "_high")};
+    }
+  });
   return figures;
 }
 
@@ -151,12 +162,20 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
                   const std::vector<ShownPrompt>& shown, const std::vector<std::string>& before,
                   const std::vector<std::string>& after, const Task& task) {
   RunReport report;
-  Json evaluation{{"steps", loop.steps}, {"seconds", loop.seconds}};
+  Json evaluation{{"steps", loop.steps}};
+  write_file(folder / "resources.json", Json{{"seconds", loop.seconds},
+                                             {"tokens", task.tokens()},
+                                             {"peak_memory_bytes", peak_memory()},
+                                             {"threads", at::get_num_threads()},
+                                             {"processes", processes().count()}}
+                                                .dump(1) +
+                                            "\n");
   report.resources = {{"time in training steps", duration_text(loop.seconds)},
                       {"tokens per second in training",
                        fmt::format("{:.0f}", static_cast<double>(task.tokens()) / std::max(loop.seconds, 1e-9))},
                       {"peak memory", bytes_text(peak_memory())},
-                      {"threads", std::to_string(at::get_num_threads())}};
+                      {"threads", std::to_string(at::get_num_threads())},
+                      {"processes", std::to_string(processes().count())}};
   if (parts.finish) parts.finish(task, loop.after, report, evaluation);
   report.title = parts.title;
   report.summary = parts.summary;
@@ -205,6 +224,10 @@ Options<RunOptions> made_run_options(const std::string& model) {
       .option("output", &O::output, "the run folder to write; must not exist yet, or be empty")
       .option("train", &O::train, {{"lora", O::Train::lora}, {"full", O::Train::full}},
               "low-rank adapters, or all weights")
+      .option("weights", &O::weights, {{"float32", O::Weights::float32}, {"bfloat16", O::Weights::bfloat16}},
+              "their type while training; bfloat16 takes half the memory, with a float32 copy of what is trained")
+      .option("recompute", &O::recompute,
+              "keep each layer's input alone for the backward pass and make the rest anew: less memory, slower")
       .option("lora-rank", &O::lora_rank, at_least(1), "rank r of the adapters")
       .option("lora-alpha", &O::lora_alpha, positive, "the adapters' change is scaled by alpha / r")
       .option("lora-targets", &O::lora_targets,
@@ -262,14 +285,45 @@ void note_rows(const RowCounts& counts, int64_t held_out, const std::string& row
 
 void check_run(const RunJob& job) {
   const Limits limits(job.limits);
+  if (!processes().first()) return set_verbosity(Verbosity::quiet);  // the first process writes and talks
   remove_unfinished(job.run.output);
   if (!job.resume) check_new_folder(job.run.output);
 }
 
+namespace {
+
+/// What a run folder holds of a run that goes on, or begins.
+struct Beginning {
+  int64_t step = 0;
+  Json state;  // of the checkpoint
+  std::vector<std::string> samples;
+  std::map<std::string, Interval> figures;
+};
+
+/// Goes back to the newest checkpoint, which every process reads before the first one cuts the logs to it.
+Beginning resumed_run(const fs::path& folder, Optimizer& optimizer) {
+  Beginning begin;
+  if (const auto state = load_checkpoint(folder, optimizer)) {
+    begin.state = *state;
+    begin.step = state->at("step").get<int64_t>();
+    begin.samples = read_before(folder);
+  }
+  processes().wait_for_all();
+  if (processes().first()) {
+    for (const char* log : {"metrics.jsonl", "timings.jsonl"}) cut_log(folder / log, begin.step == 0 ? -1 : begin.step);
+  }
+  processes().wait_for_all();
+  if (begin.step > 0) begin.figures = logged_before(folder);
+  note(fmt::format("resuming {} after step {}", folder.string(), begin.step));
+  return begin;
+}
+
+}  // namespace
+
 RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   const RunOptions& o = job.run;
   const fs::path folder = o.output;
-  const bool adapters = o.train == RunOptions::Train::lora;
+  const bool adapters = o.train == RunOptions::Train::lora, writes = processes().first();
   if (job.optimizer.learning_rate == 0)
     job.optimizer.learning_rate = default_learning_rate(job.optimizer.optimizer, adapters);
   const std::vector<ShownPrompt> shown(
@@ -290,47 +344,39 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   if (!job.limits.limit.empty() && job.loop.eval_every == 0)
     job.loop.eval_every = std::max<int64_t>(1, Schedule(job.loop, task->examples()).steps() / 6);
 
-  int64_t first_step = 0;
-  Json resumed;
-  std::vector<std::string> samples_before;
-  std::map<std::string, Interval> figures_before;
+  Beginning begin;
   if (job.resume) {
-    if (const auto state = load_checkpoint(folder, optimizer)) {
-      resumed = *state;
-      first_step = resumed.at("step").get<int64_t>();
-      figures_before = read_before(folder, samples_before);
-    }
-    for (const char* log : {"metrics.jsonl", "timings.jsonl"}) cut_log(folder / log, first_step == 0 ? -1 : first_step);
-    note(fmt::format("resuming {} after step {}", folder.string(), first_step));
-  } else {
+    begin = resumed_run(folder, optimizer);
+  } else if (writes) {
     fs::create_directories(folder);
     write_file(folder / "config.toml", job.configuration);
   }
+  processes().wait_for_all();  // the folder is there
   if (parts.prepare) parts.prepare(*task, folder, job.loop);
-  if (first_step == 0) {
-    samples_before = answers(model, shown, job);
-    write_before(folder, {}, samples_before);
+  if (begin.step == 0 && writes) {
+    begin.samples = answers(model, shown, job);
+    write_before(folder, begin.samples);
   }
-  RunResult result{.loop = run_loop(*task, optimizer, job.loop, job.optimizer, folder, first_step, resumed, rescale),
-                   .trained = {},
-                   .report = {}};
-  if (first_step > 0) result.loop.before = figures_before;
-  if (parts.derive && first_step == 0) parts.derive(result.loop.before);
-  if (first_step == 0) write_before(folder, result.loop.before, samples_before);
+  RunResult result{
+      .loop = run_loop(*task, optimizer, job.loop, job.optimizer, folder, begin.step, begin.state, rescale),
+      .trained = {},
+      .report = {}};
+  if (begin.step > 0) result.loop.before = begin.figures;
   if (result.loop.interrupted) return result;
-  if (parts.derive) parts.derive(result.loop.after);
+  if (parts.derive) parts.derive(result.loop.before), parts.derive(result.loop.after);
+  const fs::path trained = folder / (adapters ? "adapter" : "model");
+  result.trained = trained.string();
+  result.report = (folder / "report.html").string();
+  if (!writes) return result;
 
   const std::vector<std::string> samples_after = answers(model, shown, job);
-  const fs::path trained = folder / (adapters ? "adapter" : "model");
   fs::remove_all(trained);  // of a run that was killed after this, before its report
   if (adapters) {
     save_adapter(model.transformer, trained, o.model);
   } else {
     save_model(model, trained);
   }
-  result.trained = trained.string();
-  write_report(folder, job, parts, result.loop, shown, samples_before, samples_after, *task);
-  result.report = (folder / "report.html").string();
+  write_report(folder, job, parts, result.loop, shown, begin.samples, samples_after, *task);
   return result;
 }
 

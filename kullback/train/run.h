@@ -26,8 +26,9 @@ struct RunOptions {
   int64_t lora_rank = 16;
   double lora_alpha = 32;
   std::vector<std::string> lora_targets{"all-linear"};
+  enum class Weights { float32, bfloat16 } weights = Weights::float32;
   bool recompute = false;  ///< Transformer::recompute
-  int64_t samples = 4;  ///< held-out prompts answered before and after
+  int64_t samples = 4;     ///< held-out prompts answered before and after
   int64_t sample_tokens = 96;
 };
 const Options<RunOptions>& run_options();
