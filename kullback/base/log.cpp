@@ -26,6 +26,13 @@ void set_verbosity(Verbosity verbosity) {
                                                        : spdlog::level::info);
 }
 
+Verbosity verbosity() {
+  const auto level = logger().level();
+  return level == spdlog::level::err     ? Verbosity::quiet
+         : level == spdlog::level::debug ? Verbosity::verbose
+                                         : Verbosity::normal;
+}
+
 void note(const std::string& text) { logger().info(text); }
 void warn(const std::string& text) { logger().warn("warning: {}", text); }
 void detail_note(const std::string& text) { logger().debug(text); }

@@ -8,6 +8,7 @@ namespace kullback {
 /// output by the library.
 enum class Verbosity { quiet, normal, verbose };
 void set_verbosity(Verbosity verbosity);
+Verbosity verbosity();
 
 void note(const std::string& text);         ///< one line of information
 void warn(const std::string& text);         ///< something a user should look at

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "kullback/base/log.h"
 #include "kullback/report/escape.h"
 #include "kullback/report/number.h"
 #include "kullback/report/table.h"
@@ -114,7 +115,7 @@ std::string progress_text(const ProgressState& state) {
 }
 
 Progress::Progress(std::string label, std::int64_t total, std::int64_t first_step)
-    : Progress(std::move(label), total, first_step, Settings{}) {}
+    : Progress(std::move(label), total, first_step, {.quiet = verbosity() == Verbosity::quiet}) {}
 
 Progress::Progress(std::string label, std::int64_t total, std::int64_t first_step, Settings settings)
     : settings_(settings), terminal_(isatty(fileno(settings.stream)) != 0), start_(Clock::now()), last_drawn_(start_) {
