@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "kullback/base/error.h"
-#include "kullback/lm/beam_search.h"
 #include "kullback/decode/best_of_n.h"
-#include "kullback/lm/model_beams.h"
+#include "kullback/lm/beam_search.h"
 #include "kullback/lm/generate.h"
+#include "kullback/lm/model_beams.h"
 #include "kullback/lm/score.h"
 #include "kullback/train/check.h"
 

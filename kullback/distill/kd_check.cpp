@@ -58,8 +58,7 @@ CheckOutputs beam_search_case(CheckCase& c) {
   const Tensor labels = at::tensor(best, at::kLong).unsqueeze(0);
   const Tensor logits = c.tensor("student_table").index_select(0, at::tensor(before, at::kLong));
   const Tensor similarity = c.tensor("similarity").to(at::kDouble).contiguous();
-  const size_t choice =
-      most_similar({similarity.const_data_ptr<double>(), static_cast<size_t>(similarity.numel())});
+  const size_t choice = most_similar({similarity.const_data_ptr<double>(), static_cast<size_t>(similarity.numel())});
   return {{"sequences", sequences},
           {"sequence_mask", mask},
           {"logps", logps},

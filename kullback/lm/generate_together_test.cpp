@@ -29,7 +29,7 @@ Together interleaved(int64_t block) {
 
 TEST(GenerateTogether, TheLengthOfABlockChangesNothing) {
   const Transformer student = tiny_transformer(tiny_config(), 1), teacher = tiny_transformer(tiny_config(), 2);
-  const GenerationOptions options{.max_new_tokens = 24, .stop_ids = {0}, .seed = 5, .streams = {}};
+  const GenerationOptions options{.sampling = {}, .max_new_tokens = 24, .stop_ids = {0}, .seed = 5, .streams = {}};
   const auto one = generate_together(student, teacher, prompts, options, interleaved(1));
   bool kept = false, replaced = false;
   for (const int64_t block : {2, 5, 30}) {
@@ -45,7 +45,7 @@ TEST(GenerateTogether, TheLengthOfABlockChangesNothing) {
 
 TEST(GenerateTogether, AMixtureOfOneLawIsThatLaw) {
   const Transformer student = tiny_transformer(tiny_config(), 1), teacher = tiny_transformer(tiny_config(), 2);
-  const GenerationOptions options{.max_new_tokens = 12, .seed = 5, .streams = {}};
+  const GenerationOptions options{.sampling = {}, .max_new_tokens = 12, .stop_ids = {}, .seed = 5, .streams = {}};
   const auto drawn = generate_together(student, teacher, prompts, options, token_mixture(1));
   const auto same = generate_together(teacher, teacher, prompts, options, token_mixture(0.3));
   for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(drawn[i].ids, same[i].ids);
