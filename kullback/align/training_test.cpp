@@ -98,8 +98,27 @@ TEST(MethodsInTraining, AHardUpdateMakesThePolicyTheReference) {
   EXPECT_LT(run.step({0, 1, 2, 3}, 4).at("loss").value(), std::log(2));
 }
 
-TEST(MethodsInTraining, AdaptersAreNotAveragedApart) {
-  EXPECT_THROW(TinyRun("tr-dpo", {{"mode", "soft"}}, pairs), Error);
+TEST(MethodsInTraining, ASoftReferenceIsTheMeanOfWholeWeightsNotOfAdapters) {
+  TinyRun run("tr-dpo", {{"mode", "soft"}, {"alpha", 0.25}, {"sync-steps", 1}}, pairs);
+  const auto moved = [&] {
+    for (const NamedTensor& t : run.task->kept()) {
+      if (t.name.find("layers.0.self_attn.q_proj") != std::string::npos) return t.tensor;
+    }
+    throw std::logic_error("no such tensor");
+  };
+  const auto policy = [&] {
+    Transformer whole = run.model.transformer.clone();
+    merge_lora(whole);
+    return whole.layers[0].query.weight;
+  };
+  at::Tensor expected = moved().clone();
+  EXPECT_TRUE(expected.equal(run.model.transformer.layers[0].query.weight));
+  for (int64_t step = 1; step <= 3; ++step) {
+    run.step({0, 1, 2, 3}, step);
+    expected = 0.25 * policy() + 0.75 * expected;
+    EXPECT_TRUE(at::allclose(moved(), expected, 1e-12, 1e-14)) << step;
+  }
+  EXPECT_FALSE(at::allclose(moved(), policy(), 1e-6, 1e-8));
 }
 
 TEST(MethodsInTraining, KtoTakesSingleLabelledResponsesAndOthersRefuseThem) {
