@@ -79,6 +79,8 @@ int run(const std::vector<std::string>& given) {
                                           {"kl", "KL(policy || reference)", "nats/token"},
                                           {"reverse_kl", "KL(reference || policy)", "nats/token"},
                                           {"tv", "TV"}},
+                              .bought = "likelier",
+                              .price = "kl",
                               .run = run_one};
   return run_or_compare(comparison, given);
 }

@@ -14,21 +14,18 @@
 #include "kullback/io/files.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/report/page.h"
+#include "kullback/report/plot.h"
 #include "kullback/report/progress.h"
 
 namespace kullback {
-namespace {
-
 namespace fs = std::filesystem;
 
-constexpr const char* runs_name = "runs.json";
-
-bool has_option(const std::string& method, const std::string& option) {
+bool method_has_option(const std::string& method, const std::string& option) {
   const auto& options = find_method(method).options;
   return options && options->find(option) != nullptr;
 }
 
-Interval interval_of(const Json& evaluation, const std::string& figure) {
+Interval held_out_figure(const Json& evaluation, const std::string& figure) {
   const Json& after = evaluation.at("after");
   if (!after.contains(figure)) return {};
   const Json& v = after.at(figure);
@@ -36,22 +33,65 @@ Interval interval_of(const Json& evaluation, const std::string& figure) {
   return {number(v[0]), number(v[1]), number(v[2])};
 }
 
+namespace {
+
+constexpr const char* runs_name = "runs.json";
+
+/// Mean length of the answers after training, where any were drawn.
+Cell answer_length(const Json& evaluation) {
+  const Json lengths = evaluation.value("answer_tokens", Json::object());
+  return lengths.contains("after") && lengths["after"].is_number() ? Cell(lengths["after"].get<double>()) : Cell();
+}
+
 Table table_of(const Comparison& comparison) {
   Table table{.title = "Held out, after training", .columns = {text_column("method")}, .rows = {}};
   for (const ComparedFigure& one : comparison.figures)
     table.columns.push_back(number_column(one.title, one.format, one.unit));
+  table.columns.push_back(number_column("answers", significant(3), "tokens"));
   table.columns.push_back(number_column("time", significant(3), "s"));
   for (const std::string& method : comparison.methods) {
     const Json evaluation = read_json(fs::path(comparison.output) / method / "evaluation.json");
     std::vector<Cell> row{Cell(method)};
     for (const ComparedFigure& one : comparison.figures) {
-      const Interval value = interval_of(evaluation, one.figure);
+      const Interval value = held_out_figure(evaluation, one.figure);
       row.push_back(evaluation.at("after").contains(one.figure) ? Cell(value) : Cell());
     }
+    row.push_back(answer_length(evaluation));
     row.emplace_back(read_json(fs::path(comparison.output) / method / "resources.json").at("seconds").get<double>());
     table.rows.push_back(std::move(row));
   }
   return table;
+}
+
+/// What each method bought against how far it moved.
+Plot plot_of(const Comparison& comparison) {
+  const auto axis = [&](const std::string& figure) {
+    const auto found = std::ranges::find(comparison.figures, figure, &ComparedFigure::figure);
+    Axis own;
+    own.title = found->title, own.unit = found->unit;
+    return own;
+  };
+  Plot plot{.title = "What each method bought, and how far it moved for it",
+            .note = "held out, with 95 % intervals over rows",
+            .x = axis(comparison.price),
+            .y = axis(comparison.bought),
+            .series = {}};
+  for (const std::string& method : comparison.methods) {
+    const Json evaluation = read_json(fs::path(comparison.output) / method / "evaluation.json");
+    const Interval x = held_out_figure(evaluation, comparison.price),
+                   y = held_out_figure(evaluation, comparison.bought);
+    plot.series.push_back({.name = method,
+                           .mark = Mark::points,
+                           .x = {x.value},
+                           .y = {y.value},
+                           .low = {y.low},
+                           .high = {y.high},
+                           .x_low = {x.low},
+                           .x_high = {x.high},
+                           .labels = {method},
+                           .show_labels = true});
+  }
+  return plot;
 }
 
 void write_table(const Comparison& comparison, const Table& table) {
@@ -59,7 +99,9 @@ void write_table(const Comparison& comparison, const Table& table) {
   write_file(folder / "comparison.json", table_json(table).dump(1) + "\n");
   Page page{.title = fmt::format("{} compared", listing(comparison.methods)),
             .summary = {"the same rows in the same order; 95 % intervals over held-out rows"}};
-  page.sections.push_back({"Held out", {table}});
+  const Plot plot = plot_of(comparison);
+  write_file(folder / "comparison.svg", svg(plot));
+  page.sections.push_back({"Held out", {table, Plots{{plot}}}});
   page.file_name = "comparison";
   write_file(folder / "comparison.html", page_html(page));
 }
@@ -92,7 +134,7 @@ std::vector<std::string> arguments_of(const Comparison& comparison, const std::s
     const bool takes_next = is_option && equals == std::string::npos && i + 1 < comparison.arguments.size() &&
                             !comparison.arguments[i + 1].starts_with("--");
     const auto belongs = [&](const std::string& to) {
-      return has_option(to, name) || (name.starts_with("no-") && has_option(to, name.substr(3)));
+      return method_has_option(to, name) || (name.starts_with("no-") && method_has_option(to, name.substr(3)));
     };
     const bool of_others = is_option && !belongs(method) && std::ranges::any_of(comparison.methods, belongs);
     if (name == "method" || name == "output" || of_others) {

@@ -4,10 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "kullback/base/json.h"
 #include "kullback/base/registry.h"
 #include "kullback/report/number.h"
 
 namespace kullback {
+
+bool method_has_option(const std::string& method, const std::string& option);
+
+/// A held-out figure after training, from a run's evaluation.json; no number where it is not there.
+Interval held_out_figure(const Json& evaluation, const std::string& figure);
 
 /// A held-out figure of the table.
 struct ComparedFigure {
@@ -22,6 +28,7 @@ struct Comparison {
   Family family = Family::alignment;
   std::string otherwise;  ///< the method where --method is not given
   std::vector<ComparedFigure> figures = {};
+  std::string bought = {}, price = {};  ///< the plot's figures: what a method bought, and how far it went for it
   /// Runs one method with these arguments of the command; gives back its exit status.
   std::function<int(const std::vector<std::string>& arguments)> run = {};
   std::vector<std::string> methods = {};

@@ -81,6 +81,8 @@ int run(const std::vector<std::string>& given) {
                                           {"js", "JS", "nats/token"},
                                           {"agreement", "agreement", "", percent(1)},
                                           {"perplexity", "perplexity"}},
+                              .bought = "agreement",
+                              .price = "forward_kl",
                               .run = run_one};
   return run_or_compare(comparison, given);
 }

@@ -93,9 +93,10 @@ TEST(Resume, AfterTwentyKillsTheRunIsTheSameByteForByte) {
   RandomStream moments(1, "kills");
   const fs::path out = folder / "killed";
   bool done = false;
-  int kills = 0;
+  int kills = 0, from_checkpoint = 0;
   while (!done) {
     const bool begun = fs::exists(out / "config.toml");
+    from_checkpoint += fs::exists(out / "checkpoints") && !fs::is_empty(out / "checkpoints") ? 1 : 0;
     const auto arguments =
         begun ? std::vector<std::string>{"align", "--resume", out.string()} : run_arguments(folder, out);
     // The first kills come while it starts, most within what is left of the run; at last it may end.
@@ -109,6 +110,7 @@ TEST(Resume, AfterTwentyKillsTheRunIsTheSameByteForByte) {
     }
     ++kills;
   }
+  EXPECT_GE(from_checkpoint, 3) << "hardly any kill came after a checkpoint";
   for (const char* file : {"metrics.jsonl", "evaluation.json", "config.toml", "adapter/adapter_model.safetensors"}) {
     std::string one = contents(folder / "whole" / file), other = contents(out / file);
     if (std::string(file) == "config.toml") {  // it holds the folder's own name

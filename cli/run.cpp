@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/compare.h"
 #include "cli/program.h"
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
@@ -100,10 +101,7 @@ const std::string* value_of(const Combination& combination, const std::string& o
 
 /// Whether an option belongs to some methods of the plan and not to this one: such an axis does not divide its runs.
 bool is_of_others(const Plan& plan, const std::string& method, const std::string& option) {
-  const auto has = [&](const std::string& name) {
-    const Method& m = find_method(name);
-    return m.options && m.options->find(option) != nullptr;
-  };
+  const auto has = [&](const std::string& name) { return method_has_option(name, option); };
   if (method.empty() || has(method)) return false;
   for (const auto& [axis, values] : plan.axes) {
     if (axis == "method") return std::ranges::any_of(values, has);
@@ -156,13 +154,6 @@ std::vector<std::string> arguments_of(const Plan& plan, const Combination& own, 
 
 bool is_complete(const fs::path& folder) { return fs::exists(folder / "report.html"); }
 
-Interval held_out(const Json& evaluation, const std::string& figure) {
-  const Json& after = evaluation.at("after");
-  if (!after.contains(figure)) return {};
-  const auto number = [](const Json& one) { return one.is_number() ? one.get<double>() : std::nan(""); };
-  return {number(after[figure][0]), number(after[figure][1]), number(after[figure][2])};
-}
-
 /// The held-out figures that every run has, without those of single sides ("token_logps/chosen") and sums.
 std::vector<std::string> common_figures(const std::vector<Json>& evaluations) {
   std::vector<std::string> names;
@@ -188,7 +179,7 @@ Table table_of(const Plan& plan, const std::vector<Combination>& runs, const fs:
       const std::string* value = value_of(runs[i], option);
       row.push_back(value == nullptr ? Cell() : Cell(*value));
     }
-    for (const std::string& figure : figures) row.emplace_back(held_out(evaluations[i], figure));
+    for (const std::string& figure : figures) row.emplace_back(held_out_figure(evaluations[i], figure));
     table.rows.push_back(std::move(row));
   }
   return table;

@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <numeric>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -59,7 +61,19 @@ OwnedReference make_reference(const Model& policy, const RunOptions& o) {
   return {.other = policy.transformer.clone(), .use = AdapterUse::on};
 }
 
-std::vector<std::string> answers(const Model& model, const std::vector<ShownPrompt>& shown, const RunJob& job) {
+/// Answers to held-out prompts.
+struct Answers {
+  std::vector<std::string> texts;
+  std::vector<int64_t> tokens;  ///< of each
+
+  Json mean_length() const {
+    if (tokens.empty()) return {};
+    return static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), int64_t{0})) /
+           static_cast<double>(tokens.size());
+  }
+};
+
+Answers answers(const Model& model, const std::vector<ShownPrompt>& shown, const RunJob& job) {
   std::vector<std::vector<int32_t>> prompts;
   for (const ShownPrompt& one : shown) prompts.push_back(encode_prompt(model, one.prompt, job.data.text_format));
   if (prompts.empty()) return {};
@@ -74,22 +88,24 @@ std::vector<std::string> answers(const Model& model, const std::vector<ShownProm
     return true;
   });
   progress.finish();
-  std::vector<std::string> texts;
+  Answers result;
   for (const Generated& one : generated) {
-    texts.push_back(model.text().decode_text(one.ids, /*skip_special=*/true) + (one.stopped ? "" : " …"));
+    result.tokens.push_back(std::ssize(one.ids));
+    result.texts.push_back(model.text().decode_text(one.ids, /*skip_special=*/true) + (one.stopped ? "" : " …"));
   }
-  return texts;
+  return result;
 }
 
 Json interval_json(const Interval& interval) { return Json::array({interval.value, interval.low, interval.high}); }
 
 /// The answers of before the first step, so that a resumed run can report them.
-void write_before(const fs::path& folder, const std::vector<std::string>& samples) {
-  write_file(folder / "before.json", Json{{"samples", samples}}.dump(1) + "\n");
+void write_before(const fs::path& folder, const Answers& answers) {
+  write_file(folder / "before.json", Json{{"samples", answers.texts}, {"tokens", answers.tokens}}.dump(1) + "\n");
 }
 
-std::vector<std::string> read_before(const fs::path& folder) {
-  return read_json(folder / "before.json").at("samples").get<std::vector<std::string>>();
+Answers read_before(const fs::path& folder) {
+  const Json json = read_json(folder / "before.json");
+  return {json.at("samples").get<std::vector<std::string>>(), json.at("tokens").get<std::vector<int64_t>>()};
 }
 
 /// The held-out figures of before the first step, as they were logged.
@@ -159,8 +175,8 @@ std::string prompt_text(const std::vector<Message>& prompt) {
 }
 
 void write_report(const fs::path& folder, const RunJob& job, const RunParts& parts, LoopResult& loop,
-                  const std::vector<ShownPrompt>& shown, const std::vector<std::string>& before,
-                  const std::vector<std::string>& after, const Task& task) {
+                  const std::vector<ShownPrompt>& shown, const Answers& before, const Answers& after,
+                  const Task& task) {
   RunReport report;
   Json evaluation{{"steps", loop.steps}};
   write_file(folder / "resources.json", Json{{"seconds", loop.seconds},
@@ -194,13 +210,24 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
   const std::vector<MetricSeries> timings = read_metrics(folder / "timings.jsonl");
   report.metrics.insert(report.metrics.end(), timings.begin(), timings.end());
   report.held_out = held_out_measures(loop, parts.measures);
-  for (size_t i = 0; i < after.size(); ++i) {
-    report.samples.push_back({prompt_text(shown[i].prompt), i < before.size() ? before[i] : "", after[i],
-                              shown[i].chosen, shown[i].rejected});
+  for (size_t i = 0; i < after.texts.size(); ++i) {
+    report.samples.push_back({prompt_text(shown[i].prompt), i < before.texts.size() ? before.texts[i] : "",
+                              after.texts[i], shown[i].chosen, shown[i].rejected});
   }
   report.rows = parts.rows;
 
   evaluation["update_scale"] = loop.scale;
+  if (!after.texts.empty()) {
+    evaluation["answer_tokens"] = {{"before", before.mean_length()},
+                                   {"after", after.mean_length()},
+                                   {"prompts", after.texts.size()},
+                                   {"at_most", job.run.sample_tokens}};
+    report.resources.emplace_back(
+        fmt::format("mean length of the {} answers below, before and after (at most {} tokens)", after.texts.size(),
+                    job.run.sample_tokens),
+        fmt::format("{:.1f}, {:.1f}", before.tokens.empty() ? 0.0 : before.mean_length().get<double>(),
+                    after.mean_length().get<double>()));
+  }
   evaluation["before"] = Json::object(), evaluation["after"] = Json::object();
   for (const auto& [name, interval] : loop.before) evaluation["before"][name] = interval_json(interval);
   for (const auto& [name, interval] : loop.after) evaluation["after"][name] = interval_json(interval);
@@ -296,7 +323,7 @@ namespace {
 struct Beginning {
   int64_t step = 0;
   Json state;  // of the checkpoint
-  std::vector<std::string> samples;
+  Answers samples;
   std::map<std::string, Interval> figures;
 };
 
@@ -369,7 +396,7 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   result.report = (folder / "report.html").string();
   if (!writes) return result;
 
-  const std::vector<std::string> samples_after = answers(model, shown, job);
+  const Answers samples_after = answers(model, shown, job);
   fs::remove_all(trained);  // of a run that was killed after this, before its report
   if (adapters) {
     save_adapter(model.transformer, trained, o.model);
