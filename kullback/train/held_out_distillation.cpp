@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "kullback/base/random.h"
+#include "kullback/train/places.h"
 #include "kullback/train/reference.h"
 
 namespace kullback {
@@ -17,19 +18,6 @@ const std::vector<std::pair<std::string, std::string>> names{{"forward_kl", "KL(
                                                              {"backward_kl", "KL(student || teacher)"},
                                                              {"teacher_tv", "total variation"},
                                                              {"js", "Jensen-Shannon"}};
-
-/// 0, 1, 2, 3, ... for places 1, 2, 3-4, 5-8, ...
-int64_t joined_place(int64_t place) {
-  int64_t joined = 0;
-  for (int64_t last = 1; place >= last && joined < HeldOutDistillation::most_place; last *= 2) ++joined;
-  return joined;
-}
-
-std::string place_text(int64_t joined) {
-  if (joined < 2) return std::to_string(joined + 1);
-  const int64_t last = int64_t{1} << joined, first = last / 2 + 1;
-  return joined == HeldOutDistillation::most_place ? fmt::format("{}+", first) : fmt::format("{}-{}", first, last);
-}
 
 double calibration_error(const std::vector<HeldOutDistillation::Calibration>& rows, std::span<const size_t> drawn) {
   HeldOutDistillation::Calibration sum;
@@ -49,7 +37,7 @@ Plot place_plot(const std::vector<Figures>& rows, uint64_t seed, const std::vect
             .note = "Exact, mean over held-out tokens at each place, with 95 % intervals over responses."};
   plot.x.title = "place in the response";
   plot.y = {.title = "divergence", .unit = "nats"};
-  for (int64_t place = 0; place <= HeldOutDistillation::most_place; ++place) {
+  for (int64_t place = 0; place <= most_joined_place; ++place) {
     if (!means.contains(fmt::format("{} {}", names[0].first, place))) break;
     plot.x.categories.push_back(place_text(place));
   }

@@ -16,8 +16,7 @@ namespace kullback {
 
 /// What the held-out rows say of how near a student is to its teacher, beyond means over all tokens.
 struct HeldOutDistillation {
-  static constexpr int64_t bins = 10;        ///< of confidence
-  static constexpr int64_t most_place = 12;  ///< places are joined by doubling: 1, 2, 3-4, 5-8, ...
+  static constexpr int64_t bins = 10;  ///< of confidence
   /// Of each row (response): by bin of confidence, the sums of confidence and of right answers, and the tokens.
   struct Calibration {
     std::vector<double> confidence = std::vector<double>(bins), right = std::vector<double>(bins),
