@@ -245,5 +245,14 @@ TEST(Commands, EveryMethodsOptionsStandBesideThoseOfItsCommand) {
   }
 }
 
+TEST(DoctorCommand, FindsNothingWrongHere) {
+  const Outcome outcome = run_program("doctor --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  const Json json = Json::parse(outcome.out);
+  EXPECT_TRUE(json.at("passed").get<bool>());
+  EXPECT_EQ(json.at("tests").size(), 3U);
+  EXPECT_NE(json.at("vector instructions").get<std::string>(), "");
+}
+
 }  // namespace
 }  // namespace kullback::test
