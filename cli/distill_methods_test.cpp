@@ -114,7 +114,14 @@ INSTANTIATE_TEST_SUITE_P(
                   "forward_kl", "train/source/both"},
         MethodRun{"skd", "--accept top_p --accept-top-p 0.5 --mixed-ratio 0.5 --divergence js", "js", "train/kd_loss"},
         MethodRun{"plad", "--reg-weight 0.1 --length-normalise", "", "train/ranking_accuracy"},
-        MethodRun{"plad", "--loss-type margin --beta 5 --filter-by-score", "", "train/kept_pairs"}),
+        MethodRun{"plad", "--loss-type margin --beta 5 --filter-by-score", "", "train/kept_pairs"},
+        MethodRun{"akl", "--head-rule reach", "forward_kl", "train/loss"}, MethodRun{"atkd", "", "", "train/hard_tkd"},
+        MethodRun{"atkd", "--sample-source mix_token", "", "train/source/both"},
+        MethodRun{"atkd", "--sample-source student --split topk", "", "train/source/student"},
+        MethodRun{"dac-kl", "", "", "train/loss"}, MethodRun{"self-evolution-kd", "", "", "train/loss"},
+        MethodRun{"pesf-kd", "", "", "train/loss"}, MethodRun{"swing", "--privacy digits", "", "train/loss"},
+        MethodRun{"sinkd", "--rows sequence --problem-rows 8", "", "train/loss"},
+        MethodRun{"moment-matching", "", "", "train/loss"}),
     test_name);
 
 class TwoTokenizers : public testing::TestWithParam<MethodRun> {};

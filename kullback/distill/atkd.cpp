@@ -6,7 +6,6 @@
 
 #include <ATen/ATen.h>
 
-#include "kullback/base/error.h"
 #include "kullback/distill/counted.h"
 #include "kullback/divergence/row_blocks.h"
 #include "kullback/train/distillation.h"
@@ -109,7 +108,10 @@ DistillationNeeds needs(const AtkdOptions& o) {
     case SampleSource::gt: break;
     case SampleSource::student: needs.sources = {.data = 0, .student = 1}; break;
     case SampleSource::mix_request: needs.sources = {.data = 0.5, .student = 0.5}; break;
-    case SampleSource::mix_token: break;
+    case SampleSource::mix_token:
+      needs.sources = {.data = 0, .both = 1};
+      needs.together = token_mixture(0.5);
+      break;
   }
   return needs;
 }
@@ -143,12 +145,6 @@ const Registered atkd{
                  {"mix_token", SampleSource::mix_token}},
                 "whose responses: the data's, the student's, either at each step, or drawn by both, token by token")
         .needs(needs)
-        .validate([](const AtkdOptions& o) {
-          if (o.sample_source == SampleSource::mix_token)
-            fail(
-                "option --sample-source: mix_token needs responses that both models draw together, which no run makes "
-                "yet");
-        })
         .loss([](const DistillationBatch& b, const AtkdOptions& o) {
           const AtkdLoss l = atkd_loss(b.student, b.teacher, b.labels, b.mask, o, b.tokens_in_step);
           return DistillationLoss{.value = l.loss,
