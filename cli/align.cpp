@@ -2,6 +2,7 @@
 #include "cli/training.h"
 #include "kullback/align/run.h"
 #include "kullback/base/error.h"
+#include "kullback/train/recipe.h"
 
 namespace kullback {
 namespace {
@@ -81,7 +82,14 @@ int run(const std::vector<std::string>& given) {
                                           {"tv", "TV"}},
                               .bought = "likelier",
                               .price = "kl",
-                              .run = run_one};
+                              .run = run_one,
+                              .check = [](const std::vector<std::string>& arguments) {
+                                AlignJob job = job_of(Command::peek(arguments, "method").value_or("dpo"));
+                                MethodChoice choice;
+                                describe(job, choice, nullptr).parse(arguments);
+                                const auto recipe = std::any_cast<PreferenceRecipe>(&job.method->recipe);
+                                if (recipe != nullptr) recipe->validate(job.method_options.get());
+                              }};
   return run_or_compare(comparison, given);
 }
 

@@ -151,6 +151,7 @@ namespace {
 
 /// Runs all that is not complete in the folder.
 int compare(const Comparison& comparison) {
+  for (const std::string& method : comparison.methods) comparison.check(arguments_of(comparison, method));
   const fs::path folder = comparison.output;
   if (!fs::exists(folder / runs_name)) {
     check_new_folder(folder);

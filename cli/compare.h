@@ -31,6 +31,9 @@ struct Comparison {
   std::string bought = {}, price = {};  ///< the plot's figures: what a method bought, and how far it went for it
   /// Runs one method with these arguments of the command; gives back its exit status.
   std::function<int(const std::vector<std::string>& arguments)> run = {};
+  /// Reads the arguments of one method without running it, so that what is wrong with the last method is known before the
+  /// first one is trained.
+  std::function<void(const std::vector<std::string>& arguments)> check = {};
   std::vector<std::string> methods = {};
   std::vector<std::string> arguments = {};  ///< as they were given
   std::string output = {};                  ///< a run folder a method is written in it, and the table

@@ -42,6 +42,14 @@ TEST(AlignCommand, ComparesSeveralMethodsOnTheSameRows) {
   Json table_again = read_json(out / "comparison.json");
   EXPECT_EQ(table_again[1].at("KL(policy || reference)"), table[1].at("KL(policy || reference)"));
 
+  // What is wrong with the last method is said before the first is trained.
+  const Outcome wrong =
+      run_program(fmt::format("align --method f-dpo,dpo-kernels --divergence jsd --model {} --data {} --output {}",
+                              (folder / "model").string(), data, (folder / "wrong").string()));
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("--divergence"));
+  EXPECT_FALSE(fs::exists(folder / "wrong"));
+
   const Outcome twice = run_program("align --method dpo,dpo --model x --data y --output " + (folder / "z").string());
   EXPECT_EQ(twice.status, 2);
   EXPECT_THAT(twice.error, HasSubstr("named twice"));

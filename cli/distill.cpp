@@ -2,6 +2,7 @@
 #include "cli/training.h"
 #include "kullback/base/error.h"
 #include "kullback/distill/run.h"
+#include "kullback/train/distillation.h"
 
 namespace kullback {
 namespace {
@@ -83,7 +84,14 @@ int run(const std::vector<std::string>& given) {
                                           {"perplexity", "perplexity"}},
                               .bought = "agreement",
                               .price = "forward_kl",
-                              .run = run_one};
+                              .run = run_one,
+                              .check = [](const std::vector<std::string>& arguments) {
+                                DistillJob job = job_of(Command::peek(arguments, "method").value_or("kd"));
+                                MethodChoice choice;
+                                describe(job, choice, nullptr).parse(arguments);
+                                const auto recipe = std::any_cast<DistillationRecipe>(&job.method->recipe);
+                                if (recipe != nullptr) recipe->validate(job.method_options.get());
+                              }};
   return run_or_compare(comparison, given);
 }
 
