@@ -52,5 +52,48 @@ TEST(SftCommand, RefusesBadInputBeforeAnythingIsWritten) {
   refused("--data x", "--model is missing");
 }
 
+/// The training losses of a run, in order.
+std::vector<double> losses(const fs::path& run) {
+  std::vector<double> all;
+  read_jsonl(run / "metrics.jsonl", [&](int64_t, const Json& row) {
+    if (row.contains("train/loss")) all.push_back(row.at("train/loss").get<double>());
+  });
+  return all;
+}
+
+TEST(AlignCommand, MemoryIsSavedWithoutAnotherResult) {
+  const fs::path folder = fresh_folder("memory");
+  save_model(tiny_model(), folder / "model");
+  std::string pairs;
+  for (int i = 0; i < 8; ++i)
+    pairs += fmt::format("{{\"prompt\": \"Q{}\", \"chosen\": \"Yes {}\", \"rejected\": \"No {}\"}}\n", i, i, i * i);
+  const std::string data = written(folder / "pairs.jsonl", pairs);
+  const auto run = [&](const std::string& name, const std::string& more) {
+    const fs::path out = folder / name;
+    const Outcome outcome = run_program(fmt::format(
+        "align --model {} --data {} --output {} --train full --learning-rate 0.001 --epochs 3 --samples 0 {}",
+        (folder / "model").string(), data, out.string(), more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return std::pair{losses(out), outcome.error};
+  };
+  const std::vector<double> plain = run("plain", "").first;
+  ASSERT_GT(plain.size(), 3U);
+  EXPECT_EQ(run("recomputed", "--recompute").first, plain);  // to the last bit
+
+  // Short weights: near, and with masters that learn.
+  const std::vector<double> narrow = run("narrow", "--weights bfloat16").first;
+  ASSERT_EQ(narrow.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_NEAR(narrow[i], plain[i], 0.05) << i;
+  EXPECT_LT(narrow.back(), 0.98 * narrow.front());
+
+  // The reference's log-probabilities: computed once, then read, the run the same.
+  setenv("KULLBACK_CACHE", (folder / "cache").c_str(), 1);
+  EXPECT_EQ(run("cached", "--cache-reference").first, plain);
+  const auto again = run("cached-again", "--cache-reference");
+  unsetenv("KULLBACK_CACHE");
+  EXPECT_EQ(again.first, plain);
+  EXPECT_THAT(again.second, HasSubstr("the reference's log-probabilities are those of"));
+}
+
 }  // namespace
 }  // namespace kullback::test
