@@ -107,10 +107,8 @@ std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options)
   return rows.empty() ? std::map<std::string, Interval>{} : bootstrap(rows, static_cast<uint64_t>(options.seed));
 }
 
-/// The same, and a row of them in the log.
-std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options, int64_t step, Log& log) {
-  const auto estimates = evaluate(task, options);
-  if (estimates.empty()) return {};
+void log_evaluation(const std::map<std::string, Interval>& estimates, int64_t step, Log& log) {
+  if (estimates.empty()) return;
   Json row{{"step", step}};
   for (const auto& [name, estimate] : estimates) {
     row["eval/" + name] = number_or_null(estimate.value);
@@ -118,12 +116,19 @@ std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options,
     row["eval/" + name + "_high"] = number_or_null(estimate.high);
   }
   log.append(step, row);
+}
+
+/// The figures, and a row of them in the log.
+std::map<std::string, Interval> evaluate(Task& task, const LoopOptions& options, int64_t step, Log& log) {
+  auto estimates = evaluate(task, options);
+  log_evaluation(estimates, step, log);
   return estimates;
 }
 
 /// Scales the whole update until the limits hold on held-out rows, or as far as that is sensible: an update is never made
-/// more than half as long again as training has left it. Gives back the scale, and leaves the task just evaluated.
-double settle(Task& task, const LoopOptions& options, const std::function<void(double)>& rescale) {
+/// more than half as long again as training has left it. Gives back the scale; `figures` become those of the scaled weights.
+double settle(Task& task, const LoopOptions& options, const std::function<void(double)>& rescale,
+              std::map<std::string, Interval>& figures) {
   const double longest = std::log(1.5);
   double scale = 0, slope = -1;  // logarithm of the scale; how the wanted factor's logarithm changes with it
   double wanted = std::log(task.settling_factor());
@@ -132,7 +137,7 @@ double settle(Task& task, const LoopOptions& options, const std::function<void(d
     if (step == 0) break;
     rescale(std::exp(step));
     scale += step;
-    evaluate(task, options);
+    figures = evaluate(task, options);
     const double now = std::log(task.settling_factor());
     slope = std::clamp((now - wanted) / step, -3.0, -0.2);  // -1 where a divergence goes with the update's square
     wanted = now;
@@ -313,11 +318,11 @@ LoopResult run_loop(Task& task, Optimizer& optimizer, const LoopOptions& options
       note(fmt::format("the weights of step {}, where {} was best, are taken", result.best_step, options.stop_metric));
       result.after = evaluate(task, options, result.best_step, log);
     }
-    if (rescale) result.scale = settle(task, options, rescale);
+    if (rescale) result.scale = settle(task, options, rescale, result.after);
     if (result.scale != 1) {
       note(fmt::format("the whole update is scaled by {:.3f}, so that what --limit bounds ends at its bound",
                        result.scale));
-      result.after = evaluate(task, options, result.steps, log);
+      log_evaluation(result.after, result.steps, log);
     }
   }
   detail_note(

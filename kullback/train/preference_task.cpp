@@ -73,13 +73,11 @@ void PreferenceTask::after_step(int64_t step, int64_t steps, Figures& figures) {
   limits_.after_step(figures);
   const auto& rule = needs_.moving_reference;
   if (!rule || !rule->now(step, steps)) return;
-  if (policy_.adapter().empty()) {
-    move_towards(moving_->parameters(), policy_.parameters(), rule->weight);
-  } else {  // the mean of two adapters' products is not the product of their means
-    Transformer whole = policy_.clone();
-    merge_lora(whole);
-    move_towards(moving_->parameters(), whole.parameters(), rule->weight);
-  }
+  // The mean of two adapters' products is not the product of their means: whole weights are averaged. The copy shares all
+  // but the merged ones.
+  Transformer whole = policy_;
+  merge_lora(whole);
+  move_towards(moving_->parameters(), whole.parameters(), rule->weight);
   training_cache_.assign(training_cache_.size(), {});
   held_out_cache_.assign(held_out_cache_.size(), {});
 }
