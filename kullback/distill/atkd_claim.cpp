@@ -41,14 +41,14 @@ double after_training(double surer, bool atkd) {
     const FirstOrderWorld world = first_order_world(seed);
     const Tensor top = world.teacher == std::get<0>(world.teacher.max(1, true));
     const Tensor sharp = at::log_softmax(world.teacher + surer * top, 1);
-    const Tensor joint = (visits(world, sharp).unsqueeze(1) * sharp.exp() / world.space.length).reshape(-1).cumsum(0);
     RandomStream stream(seed, "claim/atkd");
-    const Tensor drawn = at::searchsorted(joint, uniforms({400}, stream)).clamp_max(joint.numel() - 1);
-    const Tensor prefixes = drawn.floor_divide(world.space.vocabulary), labels = drawn % world.space.vocabulary;
-    const Tensor teacher = sharp.index_select(0, prefixes);
+    const DrawnTokens drawn = drawn_tokens(world, sharp, 400, stream);
+    const Tensor teacher = sharp.index_select(0, drawn.prefixes);
     const Tensor trained = train_student(
         world,
-        [&](const Tensor& rows, int64_t) { return loss_of(rows.index_select(0, prefixes), teacher, labels, atkd); },
+        [&](const Tensor& rows, int64_t) {
+          return loss_of(rows.index_select(0, drawn.prefixes), teacher, drawn.labels, atkd);
+        },
         400);
     mean += sequence_distances(world, trained).forward_kl / 5;
   }

@@ -16,10 +16,10 @@ struct CountedTokens {
 };
 
 /// rows: [B T] of both models, row b T + t for token (b,t); labels [B,T] int64 or undefined; mask [B,T] bool. For
-/// `tokens_in_step` and `sequences_in_step` see token_weights.
+/// `tokens_in_step`, `sequences_in_step` and `weight` see token_weights.
 CountedTokens counted_tokens(const Rows& student, const Rows& teacher, const at::Tensor& labels, const at::Tensor& mask,
                              Reduction reduction = Reduction::token_mean, double tokens_in_step = 0,
-                             double sequences_in_step = 0);
+                             double sequences_in_step = 0, const at::Tensor& weight = {});
 
 /// sum of weights * -ln q(label), labels and weights [N]; `statistics.logps` holds ln q. Nothing is read where no weight is.
 HeadLoss cross_entropy(const Rows& rows, const at::Tensor& labels, const at::Tensor& weights);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/distill/counted.h"
 #include "kullback/distill/plain_text.h"
 #include "kullback/distill/reduction.h"
 #include "kullback/distill/response_pairs.h"
@@ -47,8 +48,7 @@ DpkdLoss dpkd_sequence_loss(const PreferenceBatch& batch, const DpkdOptions& o) 
 
 DpkdLoss dpkd_token_loss(const Rows& student, const Rows& teacher, const Tensor& mask, const DpkdOptions& o,
                          double tokens_in_step) {
-  const Tensor places = mask.reshape(-1).nonzero().squeeze(1);
-  const Tensor weights = token_weights(mask, Reduction::token_mean, tokens_in_step).reshape(-1).index_select(0, places);
+  const CountedTokens c = counted_tokens(student, teacher, {}, mask, Reduction::token_mean, tokens_in_step);
   // [n,V] of each model -> [n,5]: loss, the two log-ratios, h, whether the likeliest tokens are the same
   const RowFunction of_rows = [&](const Tensor& ours, const Tensor& theirs, int64_t) {
     const Tensor q = at::log_softmax(ours, 1), p = at::log_softmax(theirs, 1);
@@ -59,18 +59,17 @@ DpkdLoss dpkd_token_loss(const Rows& student, const Rows& teacher, const Tensor&
     const Tensor h = at::where(same, 0.0, o.reference_free ? q_t - q_s : chosen - rejected);
     return at::cat({preference_loss(h, chosen, o), chosen, rejected, h, same.to(h.scalar_type())}, 1);
   };
-  const Tensor of_loss_alone = at::constant_pad_nd(weights.unsqueeze(1), {0, 4}, 0);
-  const RowBlockLoss walked =
-      row_block_loss(rows_at(student, places), rows_at(teacher, places), of_rows, of_loss_alone);
+  const Tensor of_loss_alone = at::constant_pad_nd(c.weights.unsqueeze(1), {0, 4}, 0);
+  const RowBlockLoss walked = row_block_loss(c.student, c.teacher, of_rows, of_loss_alone);
   const Tensor values = walked.values.reshape({-1, 5}).to(at::kDouble);
   const auto column = [&](int64_t i) { return values.select(1, i); };
-  const auto back = [&](const Tensor& v) { return at_places(v, places, mask); };
+  const auto back = [&](const Tensor& v) { return at_places(v, c.places, mask); };
   return {.loss = walked.loss,
           .losses = back(column(0)),
           .chosen_rewards = back(o.beta * column(1)),
           .rejected_rewards = back(o.beta * column(2)),
-          .accuracy = (weights * (column(3) > 0)).sum(),
-          .agreement = (weights * column(4)).sum()};
+          .accuracy = (c.weights * (column(3) > 0)).sum(),
+          .agreement = (c.weights * column(4)).sum()};
 }
 
 DpkdObjective dpkd_objective(const Tensor& preference, const Responses& response, const Responses& text,

@@ -4,7 +4,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
-#include "kullback/divergence/row_blocks.h"
+#include "kullback/distill/counted.h"
 
 namespace kullback {
 
@@ -31,15 +31,8 @@ namespace {
 /// REINFORCE on whole responses: sum over rows and tokens of -advantage ln q(label), divided by the rows of the step.
 HeadLoss reward_loss(const Rows& student, const Tensor& labels, const Tensor& mask, const Tensor& advantages,
                      const GkdOptions& o, double rows) {
-  const Tensor places = mask.reshape(-1).nonzero().squeeze(1);  // [C]
-  Rows ours = rows_at(student, places);
-  ours.temperature *= o.temperature;
-  HeadRequest request;
-  request.labels = labels.reshape(-1).index_select(0, places);
-  request.logps = true;
-  HeadStatistics weights;
-  weights.logps = (-advantages / rows).unsqueeze(1).expand(mask.sizes()).reshape(-1).index_select(0, places);
-  return head_loss(ours, request, weights);
+  const CountedTokens c = counted_tokens(student, student, labels, mask, Reduction::sum, 0, 0, advantages / rows);
+  return cross_entropy(at_temperature(c.student, o.temperature), c.labels, c.weights);
 }
 
 }  // namespace

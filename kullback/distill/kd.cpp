@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "kullback/base/error.h"
-#include "kullback/divergence/row_blocks.h"
+#include "kullback/distill/counted.h"
 #include "kullback/train/distillation.h"
 
 namespace kullback {
@@ -55,43 +55,31 @@ KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, c
                double tokens_in_step, double sequences_in_step, const Tensor& weight) {
   if (o.kd_ratio < 1 && !labels.defined())
     fail("option --kd-ratio: {} asks for cross-entropy, and there are no labels", o.kd_ratio);
-  const Tensor flat = mask.reshape(-1);
-  const Tensor places = flat.nonzero().squeeze(1);  // [C]
-  const Tensor weights = token_weights(mask, o.reduction, tokens_in_step, sequences_in_step, weight)
-                             .reshape(-1)
-                             .index_select(0, places);  // [C]
-  Rows ours = rows_at(student, places), theirs = rows_at(teacher, places);
+  const CountedTokens c =
+      counted_tokens(student, teacher, labels, mask, o.reduction, tokens_in_step, sequences_in_step, weight);
   const double scale = o.t_squared ? o.temperature * o.temperature : 1;
   const Divergence d = kd_divergence(o);
 
   // The weights of all tokens are known, so each loss's gradient is made in the walk that computes it.
-  HeadRequest cross_entropy;
-  HeadStatistics cross_entropy_weights;
-  if (labels.defined()) {
-    cross_entropy.labels = labels.reshape(-1).index_select(0, places);
-    cross_entropy.logps = true;
-    cross_entropy_weights.logps = -(1 - o.kd_ratio) * weights;
-  }
+  const Tensor label_weights = (1 - o.kd_ratio) * c.weights;
   HeadRequest request;
   HeadStatistics request_weights;
   request.divergences = {d.from_reference()};
-  request_weights.divergences = {o.kd_ratio * scale * weights};
+  request_weights.divergences = {o.kd_ratio * scale * c.weights};
   const bool one_walk = labels.defined() && o.temperature == 1;
   if (one_walk) {
-    request.labels = cross_entropy.labels;
+    request.labels = c.labels;
     request.logps = true;
-    request_weights.logps = cross_entropy_weights.logps;
+    request_weights.logps = -label_weights;
   }
-  Rows warm = ours, warm_teacher = theirs;
-  warm.temperature *= o.temperature;
-  warm_teacher.temperature *= o.temperature;
+  const Rows warm = at_temperature(c.student, o.temperature), warm_teacher = at_temperature(c.teacher, o.temperature);
   const HeadLoss divergence_loss = head_loss(warm, warm_teacher, request, request_weights);
 
   KdLoss result;
   result.loss = divergence_loss.loss;
   Tensor logps = divergence_loss.statistics.logps;
   if (labels.defined() && !one_walk) {
-    const HeadLoss label_loss = head_loss(ours, cross_entropy, cross_entropy_weights);
+    const HeadLoss label_loss = cross_entropy(c.student, c.labels, label_weights);
     result.loss = result.loss + label_loss.loss;
     logps = label_loss.statistics.logps;
   }
@@ -104,9 +92,9 @@ KdLoss kd_loss(const Rows& student, const Rows& teacher, const Tensor& labels, c
     result.loss = result.loss + (of_teacher - of_teacher.detach());
   }
   const Tensor values = scale * divergence_loss.statistics.divergences[0].to(at::kDouble);  // [C]
-  result.per_token = at_places(values, places, mask);
-  result.kd_loss = (weights * values).sum();
-  if (labels.defined()) result.ce_loss = -(weights * logps).sum();
+  result.per_token = at_places(values, c.places, mask);
+  result.kd_loss = (c.weights * values).sum();
+  if (labels.defined()) result.ce_loss = -(c.weights * logps).sum();
   return result;
 }
 

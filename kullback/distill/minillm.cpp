@@ -4,9 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/distill/counted.h"
 #include "kullback/distill/minillm_rollout.h"
 #include "kullback/distill/plain_text.h"
-#include "kullback/distill/reduction.h"
 #include "kullback/divergence/row_blocks.h"
 #include "kullback/train/preference.h"
 
@@ -54,17 +54,17 @@ Tensor minillm_advantages(const Tensor& rewards, const Tensor& mask, const Minil
 
 MinillmLoss minillm_loss(const Responses& b, const Tensor& advantages, const Tensor& old_logps, const Tensor& weights,
                          const Responses& text, const MinillmOptions& o) {
-  const Tensor places = b.mask.reshape(-1).nonzero().squeeze(1);  // [C]
-  const auto at_tokens = [&](const Tensor& values) { return values.reshape(-1).index_select(0, places); };
-  Rows student = rows_at(b.student, places), teacher = rows_at(b.teacher, places);
-  student.temperature *= o.temperature, teacher.temperature *= o.temperature;
+  const CountedTokens c =
+      counted_tokens(b.student, b.teacher, b.labels, b.mask, Reduction::token_mean, b.tokens_in_step);
+  const auto at_tokens = [&](const Tensor& values) { return values.reshape(-1).index_select(0, c.places); };  // [C]
   HeadRequest request;
-  request.labels = at_tokens(b.labels);
+  request.labels = c.labels;
   request.logps = true;
   request.divergences = {divergence("kl").from_policy()};
-  const HeadStatistics s = head_statistics(student, teacher, request);
+  const HeadStatistics s =
+      head_statistics(at_temperature(c.student, o.temperature), at_temperature(c.teacher, o.temperature), request);
 
-  const Tensor share = at_tokens(token_weights(b.mask, Reduction::token_mean, b.tokens_in_step));  // 1/N
+  const Tensor& share = c.weights;  // 1/N
   const Tensor a = at_tokens(advantages), w = at_tokens(weights);
   const Tensor ratio = (s.logps - at_tokens(old_logps)).exp() * w;
   const Tensor pg = at::maximum(-a * ratio, -a * ratio.clamp(1 - o.clip, 1 + o.clip));
@@ -73,7 +73,7 @@ MinillmLoss minillm_loss(const Responses& b, const Tensor& advantages, const Ten
   MinillmLoss result{.loss = o.single_step ? pg_loss + single : pg_loss,
                      .pg_loss = pg_loss.detach(),
                      .single_step_loss = single.detach(),
-                     .ratio = at_places(ratio.detach(), places, b.mask),
+                     .ratio = at_places(ratio.detach(), c.places, b.mask),
                      .clip_fraction = (share * ((ratio - 1).abs() > o.clip)).sum().detach(),
                      .lm_loss = {},
                      .soft_loss = {},

@@ -24,12 +24,8 @@ struct Outcome {
 Outcome trained(uint64_t seed, double adapter_rate) {
   const FirstOrderWorld world = first_order_world(seed);
   RandomStream stream(seed, "claim/pesf-kd");
-  const Tensor reach = visits(world, world.teacher);
-  const Tensor joint = reach.unsqueeze(1) * world.teacher.exp() / world.space.length;
-  const Tensor drawn =
-      at::searchsorted(joint.reshape(-1).cumsum(0), uniforms({1000}, stream)).clamp_max(joint.numel() - 1);
-  const Tensor prefixes = drawn.floor_divide(4), labels = (drawn % 4).unsqueeze(0),
-               mask = at::ones_like(labels, at::kBool);
+  const auto [prefixes, tokens] = drawn_tokens(world, world.teacher, 1000, stream);
+  const Tensor labels = tokens.unsqueeze(0), mask = at::ones_like(labels, at::kBool);
   const Rows teacher = as_rows(world.teacher.index_select(0, prefixes));
 
   const PesfOptions o{.rank = 8};
@@ -55,7 +51,8 @@ Outcome trained(uint64_t seed, double adapter_rate) {
     if (adapter_rate > 0) of_adapter.step(adapter_rate);
     of_student.clear_gradients(), of_adapter.clear_gradients();
   }
-  outcome.cross_entropy = -(joint * at::log_softmax(world.rows(table.detach()), 1)).sum().item<double>();
+  outcome.cross_entropy =
+      -(token_law(world, world.teacher) * at::log_softmax(world.rows(table.detach()), 1)).sum().item<double>();
   return outcome;
 }
 

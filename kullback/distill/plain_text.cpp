@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "kullback/distill/counted.h"
 #include "kullback/distill/kd.h"
-#include "kullback/divergence/row_blocks.h"
 
 namespace kullback {
 
@@ -17,11 +17,10 @@ PlainTextLoss plain_text_loss(const Rows& student, const Rows& teacher, const Te
   PlainTextLoss result{.loss = kd.loss, .ce_loss = kd.ce_loss, .soft_loss = {}};
   if (!taught) return result;
   // -sum p ln q is the divergence and the teacher's entropy.
-  const Tensor places = mask.reshape(-1).nonzero().squeeze(1);
+  const CountedTokens c = counted_tokens(student, teacher, {}, mask, Reduction::token_mean, tokens_in_step);
   HeadRequest request;
   request.entropy = true;
-  const Tensor weights = token_weights(mask, Reduction::token_mean, tokens_in_step).reshape(-1).index_select(0, places);
-  const Tensor entropy = (weights * head_statistics(rows_at(teacher, places), request).entropy).sum().detach();
+  const Tensor entropy = (c.weights * head_statistics(c.teacher, request).entropy).sum().detach();
   result.soft_loss = kd.kd_loss + entropy;
   result.loss = kd.loss + kd_ratio * entropy;
   return result;

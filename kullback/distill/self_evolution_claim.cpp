@@ -23,16 +23,13 @@ std::vector<double> after_training(const SelfEvolutionOptions& o) {
     const FirstOrderWorld truth = first_order_world(seed);
     RandomStream stream(seed, "claim/self-evolution-kd");
     const Tensor teacher = truth.teacher + 1.5 * normals(truth.teacher.sizes(), stream);
-    const Tensor joint = visits(truth, truth.teacher).unsqueeze(1) * truth.teacher.exp() / truth.space.length;
-    const Tensor drawn =
-        at::searchsorted(joint.reshape(-1).cumsum(0), uniforms({1000}, stream)).clamp_max(joint.numel() - 1);
-    const Tensor prefixes = drawn.floor_divide(truth.space.vocabulary),
-                 labels = (drawn % truth.space.vocabulary).unsqueeze(0);
+    const auto [prefixes, tokens] = drawn_tokens(truth, truth.teacher, 1000, stream);
+    const Tensor labels = tokens.unsqueeze(0);
     const Rows theirs = as_rows(teacher.index_select(0, prefixes));
     const Tensor mask = at::ones_like(labels, at::kBool);
     const Tensor trained = train_student(
         truth,
-        [&](const Tensor& rows, int64_t) {
+        [&, prefixes = prefixes](const Tensor& rows, int64_t) {
           return self_evolution_loss(as_rows(rows.index_select(0, prefixes)), theirs, labels, mask, o).loss;
         },
         300);

@@ -43,6 +43,16 @@ Tensor expected_divergence(const FirstOrderWorld& world, const RowDivergence& di
   return head_loss(as_rows(student_rows), as_rows(world.teacher), request, weights).loss;
 }
 
+Tensor token_law(const FirstOrderWorld& world, const Tensor& rows) {
+  return visits(world, rows).unsqueeze(1) * at::softmax(rows, 1) / world.space.length;
+}
+
+DrawnTokens drawn_tokens(const FirstOrderWorld& world, const Tensor& rows, int64_t count, RandomStream& stream) {
+  const Tensor joint = token_law(world, rows).reshape(-1);
+  const Tensor drawn = at::searchsorted(joint.cumsum(0), uniforms({count}, stream)).clamp_max(joint.numel() - 1);
+  return {drawn.floor_divide(world.space.vocabulary), drawn % world.space.vocabulary};
+}
+
 SequenceDistances sequence_distances(const FirstOrderWorld& world, const Tensor& student_rows) {
   const auto law = [&](const Tensor& rows) {
     return response_logps(world.space, at::log_softmax(rows.detach(), -1).unsqueeze(0));  // [1,R]

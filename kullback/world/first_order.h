@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kullback/base/random.h"
 #include "kullback/divergence/divergence.h"
 #include "kullback/world/sequences.h"
 
@@ -28,6 +29,17 @@ FirstOrderWorld first_order_world(uint64_t seed);
 /// How probable it is that a response begins with each prefix: rows of logits [P,V] -> [P], differentiable. They sum to the
 /// length.
 at::Tensor visits(const FirstOrderWorld& world, const at::Tensor& rows);
+
+/// How probable each prefix with the token after it is among all tokens of a law's responses: rows of logits [P,V] -> [P,V],
+/// which sum to 1.
+at::Tensor token_law(const FirstOrderWorld& world, const at::Tensor& rows);
+
+/// Tokens drawn from a law at the prefixes that it visits itself, as data of its responses has them.
+struct DrawnTokens {
+  at::Tensor prefixes, labels;  ///< [N] int64: the prefix before each token, and the token
+};
+/// rows: logits [P,V] of the law.
+DrawnTokens drawn_tokens(const FirstOrderWorld& world, const at::Tensor& rows, int64_t count, RandomStream& stream);
 
 /// The divergence of next-token laws at prefixes visited so often: sum over P of visits * D, a scalar differentiable in the
 /// student's logits [P,V] alone. The student is the policy, the teacher the reference.
