@@ -49,12 +49,7 @@ Command describe(AlignJob& job, MethodChoice& choice, ResumeOptions* resume) {
   return command;
 }
 
-AlignJob job_of(const std::string& method) {
-  AlignJob job;
-  job.method = &find_method(method, Family::alignment);
-  job.method_options = job.method->options->defaults();
-  return job;
-}
+AlignJob job_of(const std::string& method) { return job_of<AlignJob>(method, Family::alignment); }
 
 /// One method.
 int run_one(const std::vector<std::string>& given) {

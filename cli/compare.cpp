@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/program.h"
+#include "cli/training.h"
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
 #include "kullback/base/registry.h"
@@ -164,13 +165,13 @@ int compare(const Comparison& comparison) {
   }
   for (const std::string& method : comparison.methods) {
     const fs::path own = folder / method;
-    if (fs::exists(own / "report.html")) continue;
+    const RunState state = run_state(own);
+    if (state == RunState::complete) continue;
     note(fmt::format("{} ({} of {})", method,
                      std::ranges::find(comparison.methods, method) - comparison.methods.begin() + 1,
                      comparison.methods.size()));
-    const bool begun = fs::exists(own / "config.toml");
-    const int status =
-        comparison.run(begun ? std::vector<std::string>{"--resume", own.string()} : arguments_of(comparison, method));
+    const int status = comparison.run(state == RunState::begun ? std::vector<std::string>{"--resume", own.string()}
+                                                               : arguments_of(comparison, method));
     if (status == exit_interrupted)
       fmt::print(stderr, "the comparison stopped at {}; to go on: kullback {} --resume {}\n", method,
                  comparison.command, comparison.output);

@@ -151,27 +151,6 @@ Table token_table(const std::vector<TokenDifference>& tokens, const Model& model
   return table;
 }
 
-Plot place_plot(const ModelComparison& comparison, uint64_t seed) {
-  const auto means = bootstrap(comparison.by_place, seed);
-  Plot plot{.title = "How far apart, by place in the response",
-            .note = "exact, mean over tokens at each place, with 95 % intervals over responses"};
-  plot.x.title = "place in the response";
-  plot.y = {.title = "divergence", .unit = "nats"};
-  for (const auto& [figure, title] :
-       {std::pair<std::string, std::string>{"kl", "KL(A || B)"}, {"reverse-kl", "KL(B || A)"}}) {
-    Series series{.name = title};
-    for (int64_t place = 0; place <= most_joined_place; ++place) {
-      const auto found = means.find(fmt::format("{} {}", figure, place));
-      if (found == means.end()) break;
-      if (figure == "kl") plot.x.categories.push_back(place_text(place));
-      series.x.push_back(static_cast<double>(place)), series.y.push_back(found->second.value);
-      series.low.push_back(found->second.low), series.high.push_back(found->second.high);
-    }
-    plot.series.push_back(std::move(series));
-  }
-  return plot;
-}
-
 /// The responses with the largest KL a token, each token shaded by its own.
 std::vector<Block> shaded_texts(const ModelComparison& comparison, const Model& model,
                                 const std::vector<Example>& responses) {
@@ -254,7 +233,9 @@ int run(const std::vector<std::string>& given) {
                                     data.data, comparison.tokens.size())}};
   PageSection numbers{.title = "How far apart"};
   for (const Table& table : tables) numbers.blocks.emplace_back(table);
-  const Plot plot = place_plot(comparison, seed);
+  Plot plot = place_plot(comparison.by_place, seed, {{"kl", "KL(A || B)"}, {"reverse-kl", "KL(B || A)"}});
+  plot.title = "How far apart, by place in the response";
+  plot.note = "exact, mean over tokens at each place, with 95 % intervals over responses";
   numbers.blocks.emplace_back(Plots{{plot}});
   page.sections.push_back(std::move(numbers));
   page.sections.push_back({"The responses that differ most", shaded_texts(comparison, pair.a, responses)});

@@ -47,12 +47,7 @@ Command describe(DistillJob& job, MethodChoice& choice, ResumeOptions* resume) {
   return command;
 }
 
-DistillJob job_of(const std::string& method) {
-  DistillJob job;
-  job.method = &find_method(method, Family::distillation);
-  job.method_options = job.method->options->defaults();
-  return job;
-}
+DistillJob job_of(const std::string& method) { return job_of<DistillJob>(method, Family::distillation); }
 
 /// One method.
 int run_one(const std::vector<std::string>& given) {

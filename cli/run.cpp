@@ -7,6 +7,7 @@
 
 #include "cli/compare.h"
 #include "cli/program.h"
+#include "cli/training.h"
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
 #include "kullback/base/registry.h"
@@ -152,8 +153,6 @@ std::vector<std::string> arguments_of(const Plan& plan, const Combination& own, 
   return arguments;
 }
 
-bool is_complete(const fs::path& folder) { return fs::exists(folder / "report.html"); }
-
 /// The held-out figures that every run has, without those of single sides ("token_logps/chosen") and sums.
 std::vector<std::string> common_figures(const std::vector<Json>& evaluations) {
   std::vector<std::string> names;
@@ -226,7 +225,8 @@ int run_grid(const std::vector<std::string>& given) {
   const std::vector<Combination> runs = combinations(plan);
   for (size_t i = 0; i < runs.size(); ++i) {
     const fs::path folder = output / folder_name(runs[i]);
-    const bool complete = is_complete(folder), begun = !complete && fs::exists(folder / "config.toml");
+    const RunState state = run_state(folder);
+    const bool complete = state == RunState::complete, begun = state == RunState::begun;
     if (options.list) {
       fmt::print("{}  {}\n", complete ? "complete" : begun ? "begun   " : "to do   ", folder.string());
       continue;

@@ -22,6 +22,12 @@ void training_options(Command& command, RunJob& job) {
       .options("Optimiser", optimizer_options(), &job.optimizer);
 }
 
+RunState run_state(const std::string& folder) {
+  const std::filesystem::path path = folder;
+  if (std::filesystem::exists(path / "report.html")) return RunState::complete;  // the last file that a run writes
+  return std::filesystem::exists(path / "config.toml") ? RunState::begun : RunState::to_do;
+}
+
 std::vector<std::string> resumed_arguments(const std::string& command, const std::vector<std::string>& given,
                                            bool* resumed) {
   const auto folder = Command::peek(given, "resume");
@@ -31,8 +37,7 @@ std::vector<std::string> resumed_arguments(const std::string& command, const std
     fail("kullback {}: --resume takes no other option; the run goes on as {}/config.toml says", command, *folder);
   const auto config = std::filesystem::path(*folder) / "config.toml";
   if (!std::filesystem::exists(config)) fail("option --resume: {} holds no run (no config.toml)", *folder);
-  if (std::filesystem::exists(std::filesystem::path(*folder) / "report.html"))
-    fail("option --resume: the run in {} is complete", *folder);
+  if (run_state(*folder) == RunState::complete) fail("option --resume: the run in {} is complete", *folder);
   return {"--config", config.string(), "--output", *folder};
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/program.h"
+#include "kullback/base/registry.h"
 #include "kullback/train/run.h"
 
 namespace kullback {
@@ -16,6 +17,19 @@ const Options<ResumeOptions>& resume_options();
 
 /// Adds the options of training that all of them have, in their usual order.
 void training_options(Command& command, RunJob& job);
+
+/// What a run folder holds.
+enum class RunState { to_do, begun, complete };
+RunState run_state(const std::string& folder);
+
+/// A job of the command that a method's family has, with the method's default options.
+template <class Job>
+Job job_of(const std::string& method, Family family) {
+  Job job;
+  job.method = &find_method(method, family);
+  job.method_options = job.method->options->defaults();
+  return job;
+}
 
 /// The arguments that the run will have: those given, or the configuration in the folder of --resume. Errors begin with
 /// the command's name.

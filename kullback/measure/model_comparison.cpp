@@ -59,18 +59,16 @@ ModelComparison compare_models(const Reference& a, const Reference& b, const std
     row["loss_a"] = total(-s.logps), row["loss_b"] = total(-t.logps);
     for (int64_t k = 0; k < batch.labels.numel(); ++k) {
       const auto at = [k](const Tensor& values) { return values[k].item<double>(); };
-      const double kl = at(s.divergences[0]);
-      add(places, {{fmt::format("kl {}", joined_place(k)), {kl, 1}},
-                   {fmt::format("reverse-kl {}", joined_place(k)), {at(s.divergences[1]), 1}}});
       result.tokens.push_back({.row = static_cast<int64_t>(result.rows.size()),
                                .place = k,
                                .token = static_cast<int32_t>(batch.labels[k].item<int64_t>()),
-                               .kl = kl,
+                               .kl = at(s.divergences[0]),
                                .a_says = static_cast<int32_t>(a_says[k].item<int64_t>()),
                                .b_says = static_cast<int32_t>(b_says[k].item<int64_t>()),
                                .a_logp = at(s.logps),
                                .b_logp = at(t.logps)});
     }
+    for (const size_t n : {0, 1}) add_by_place(compared_measures()[n].figure, s.divergences[n], places);
     result.rows.push_back(std::move(row));
     result.by_place.push_back(std::move(places));
     progress(static_cast<int64_t>(i) + 1, std::ssize(responses));

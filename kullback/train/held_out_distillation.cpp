@@ -31,30 +31,6 @@ double calibration_error(const std::vector<HeldOutDistillation::Calibration>& ro
   return tokens > 0 ? error / tokens : 0;
 }
 
-Plot place_plot(const std::vector<Figures>& rows, uint64_t seed, const std::vector<size_t>& shown) {
-  const auto means = bootstrap(rows, seed);
-  Plot plot{.title = "Distance to the teacher by place in the response",
-            .note = "Exact, mean over held-out tokens at each place, with 95 % intervals over responses."};
-  plot.x.title = "place in the response";
-  plot.y = {.title = "divergence", .unit = "nats"};
-  for (int64_t place = 0; place <= most_joined_place; ++place) {
-    if (!means.contains(fmt::format("{} {}", names[0].first, place))) break;
-    plot.x.categories.push_back(place_text(place));
-  }
-  for (const size_t n : shown) {
-    Series series{.name = names[n].second};
-    for (size_t place = 0; place < plot.x.categories.size(); ++place) {
-      const auto found = means.find(fmt::format("{} {}", names[n].first, place));
-      if (found == means.end()) break;
-      series.x.push_back(static_cast<double>(place));
-      series.y.push_back(found->second.value);
-      series.low.push_back(found->second.low), series.high.push_back(found->second.high);
-    }
-    if (!series.x.empty()) plot.series.push_back(std::move(series));
-  }
-  return plot;
-}
-
 }  // namespace
 
 Interval HeldOutDistillation::calibration_error(uint64_t seed) const {
@@ -65,9 +41,13 @@ Interval HeldOutDistillation::calibration_error(uint64_t seed) const {
 std::vector<Plot> HeldOutDistillation::plots(uint64_t seed) const {
   std::vector<Plot> plots;
   if (!by_place.empty() && !by_place[0].empty()) {
-    plots.push_back(place_plot(by_place, seed, {0, 1}));
-    plots.push_back(place_plot(by_place, seed, {2, 3}));
-    plots.back().title = "Total variation and Jensen-Shannon by place in the response";
+    for (const bool kl : {true, false}) {
+      plots.push_back(
+          place_plot(by_place, seed, kl ? std::vector{names[0], names[1]} : std::vector{names[2], names[3]}));
+      plots.back().title = kl ? "Distance to the teacher by place in the response"
+                              : "Total variation and Jensen-Shannon by place in the response";
+      plots.back().note = "Exact, mean over held-out tokens at each place, with 95 % intervals over responses.";
+    }
   }
   Calibration sum;
   for (const Calibration& row : calibration) {
@@ -110,9 +90,7 @@ Figures held_out_figures(const Rows& student, const Rows& teacher, const Tensor&
   for (size_t n = 0; n < measured.size(); ++n) {
     const std::string& name = names[measured[n]].first;
     row[name] = total(s.divergences[n]);
-    const Tensor values = s.divergences[n].to(at::kDouble).contiguous();
-    for (int64_t t = 0; t < values.numel(); ++t)
-      add(places, {{fmt::format("{} {}", name, joined_place(t)), {values.const_data_ptr<double>()[t], 1}}});
+    add_by_place(name, s.divergences[n], places);
   }
   if (compared) {
     const HeadStatistics theirs = head_statistics(teacher, {.labels = {}, .scores = {}, .top_k = 1, .divergences = {}});
