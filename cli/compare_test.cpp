@@ -15,10 +15,7 @@ using ::testing::HasSubstr;
 TEST(AlignCommand, ComparesSeveralMethodsOnTheSameRows) {
   const fs::path folder = fresh_folder("compared");
   save_model(tiny_model(), folder / "model");
-  std::string pairs;
-  for (int i = 0; i < 8; ++i)
-    pairs += fmt::format("{{\"prompt\": \"Q{}\", \"chosen\": \"Yes {}\", \"rejected\": \"No {}\"}}\n", i, i, i);
-  const std::string data = written(folder / "pairs.jsonl", pairs);
+  const std::string data = tiny_pairs(folder / "pairs.jsonl", 8);
   const fs::path out = folder / "runs";
   // --variant belongs to kto and ln-dpo alone, --loss-type to dpo alone.
   const std::string arguments = fmt::format(

@@ -4,6 +4,7 @@
 #include "cli/run_program_test.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/lm/save.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/train/tiny_model_test.h"
 
 namespace kullback::test {
@@ -15,17 +16,7 @@ using ::testing::HasSubstr;
 /// The tiny model with tokens for what its texts often say: another tokenizer and a larger vocabulary.
 Model merged_model(uint64_t seed) {
   Model model = tiny_model(seed);
-  BpeSpec spec;
-  spec.name = "merged";
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  spec.types.assign(256, 1);
-  for (const auto& [left, right] : {std::pair{"Y", "e"}, {"Ye", "s"}, {"i", "o"}, {"io", "n"}}) {
-    spec.tokens.push_back(std::string(left) + right), spec.types.push_back(1);
-    spec.merges.push_back(std::string(left) + " " + right);
-  }
-  for (const char* token : {"<|im_start|>", "<|im_end|>"}) spec.tokens.emplace_back(token), spec.types.push_back(3);
-  spec.pre_tokenizer = "gpt2";
+  BpeSpec spec = byte_level_spec("merged", {"Y e", "Ye s", "i o", "io n"}, {"<|im_start|>", "<|im_end|>"});
   spec.special.bos = 260, spec.special.eos = 261;
   Config config = model.config();
   config.vocabulary_size = 262, config.bos = 260, config.eos = 261, config.layers = 3;

@@ -15,7 +15,7 @@
 #include "kullback/divergence/row_kernels.h"
 #include "kullback/io/files.h"
 #include "kullback/report/table.h"
-#include "kullback/text/byte_alphabet.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/text/tokenizer.h"
 
 namespace kullback {
@@ -88,13 +88,7 @@ Test head_test(at::ScalarType type, double tolerance) {
 
 /// Every byte there is, there and back.
 Test tokenizer_test() {
-  BpeSpec spec;
-  spec.name = "doctor";
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  spec.types.assign(256, 1);
-  spec.pre_tokenizer = "gpt2";
-  const Tokenizer tokenizer(spec);
+  const Tokenizer tokenizer(byte_level_spec("doctor"));
   std::string text;
   for (int i = 0; i < 100000; ++i) text += static_cast<char>((i * 7919) >> 3);
   const bool same = tokenizer.decode(tokenizer.encode(text), /*skip_special=*/false) == text;

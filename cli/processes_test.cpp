@@ -31,10 +31,7 @@ struct Data {
 Data tiny_data(const std::string& name, int steps) {
   const fs::path folder = fresh_folder(name);
   save_model(tiny_model(), folder / "model");
-  std::string pairs;
-  for (int i = 0; i < 11; ++i)
-    pairs += fmt::format("{{\"prompt\": \"Q{}\", \"chosen\": \"Yes {}\", \"rejected\": \"No {}\"}}\n", i, i, i * i);
-  const std::string data = written(folder / "pairs.jsonl", pairs);
+  const std::string data = tiny_pairs(folder / "pairs.jsonl", 11);
   return {
       folder,
       fmt::format("align --method dpo --model {} --data {} --eval-data {} --max-steps {} --epochs 100 --batch-size 5 "

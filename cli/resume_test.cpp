@@ -79,11 +79,7 @@ std::vector<std::string> run_arguments(const fs::path& folder, const fs::path& o
 TEST(Resume, AfterTwentyKillsTheRunIsTheSameByteForByte) {
   const fs::path folder = fresh_folder("killed");
   save_model(tiny_model(), folder / "model");
-  std::string pairs;
-  for (int i = 0; i < 14; ++i)
-    pairs +=
-        fmt::format("{{\"prompt\": \"Question {}?\", \"chosen\": \"Yes, {}.\", \"rejected\": \"No {}\"}}\n", i, i, i);
-  written(folder / "pairs.jsonl", pairs);
+  tiny_pairs(folder / "pairs.jsonl", 14);
 
   constexpr auto long_enough = std::chrono::minutes(10);
   const auto began = Clock::now();

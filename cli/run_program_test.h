@@ -47,4 +47,12 @@ inline std::string written(const std::filesystem::path& file, const std::string&
   return file.string();
 }
 
+/// A file of preference pairs, short enough for a tiny model.
+inline std::string tiny_pairs(const std::filesystem::path& file, int count) {
+  std::string rows;
+  for (int i = 0; i < count; ++i)
+    rows += fmt::format("{{\"prompt\": \"Q{}\", \"chosen\": \"Yes {}\", \"rejected\": \"No {}\"}}\n", i, i, i * i);
+  return written(file, rows);
+}
+
 }  // namespace kullback::test

@@ -22,10 +22,7 @@ struct Grid {
 Grid tiny_grid(const std::string& name) {
   const fs::path folder = fresh_folder(name);
   save_model(tiny_model(), folder / "model");
-  std::string pairs;
-  for (int i = 0; i < 6; ++i)
-    pairs += fmt::format("{{\"prompt\": \"Q{}\", \"chosen\": \"Yes {}\", \"rejected\": \"No {}\"}}\n", i, i, i);
-  const std::string data = written(folder / "pairs.jsonl", pairs);
+  const std::string data = tiny_pairs(folder / "pairs.jsonl", 6);
   return {folder,
           written(folder / "plan.toml", fmt::format(R"(command = "align"
 output = "{}"

@@ -64,10 +64,7 @@ std::vector<double> losses(const fs::path& run) {
 TEST(AlignCommand, MemoryIsSavedWithoutAnotherResult) {
   const fs::path folder = fresh_folder("memory");
   save_model(tiny_model(), folder / "model");
-  std::string pairs;
-  for (int i = 0; i < 8; ++i)
-    pairs += fmt::format("{{\"prompt\": \"Q{}\", \"chosen\": \"Yes {}\", \"rejected\": \"No {}\"}}\n", i, i, i * i);
-  const std::string data = written(folder / "pairs.jsonl", pairs);
+  const std::string data = tiny_pairs(folder / "pairs.jsonl", 8);
   const auto run = [&](const std::string& name, const std::string& more) {
     const fs::path out = folder / name;
     const Outcome outcome = run_program(fmt::format(

@@ -7,7 +7,7 @@
 #include "kullback/distill/reduced_vocab.h"
 #include "kullback/distill/token_alignment.h"
 #include "kullback/distill/uld.h"
-#include "kullback/text/byte_alphabet.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/world/law.h"
 
 namespace kullback {
@@ -97,25 +97,14 @@ TEST(ReducedVocab, PooledHiddenStatesGivePooledLogits) {
 }
 
 /// Bytes, and after them tokens of merges "a b".
-Tokenizer byte_tokenizer(const std::vector<std::pair<std::string, std::string>>& merges) {
-  BpeSpec spec;
-  spec.name = "bytes";
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  spec.types.assign(256, 1);
-  for (const auto& [left, right] : merges) {
-    spec.tokens.push_back(left + right), spec.types.push_back(1);
-    spec.merges.push_back(left + " " + right);
-  }
-  spec.tokens.emplace_back("<|end|>"), spec.types.push_back(3);
-  spec.pre_tokenizer = "gpt2";
+Tokenizer byte_tokenizer(const std::vector<std::string>& merges) {
+  BpeSpec spec = byte_level_spec("bytes", merges, {"<|end|>"});
   spec.special.eos = static_cast<int32_t>(spec.tokens.size()) - 1;
   return Tokenizer(spec);
 }
 
 TEST(TokenAlignment, OfTwoByteLevelTokenizers) {
-  const Tokenizer teacher = byte_tokenizer({{"t", "h"}, {"th", "e"}, {"a", "t"}}),
-                  student = byte_tokenizer({{"h", "e"}, {"a", "t"}});
+  const Tokenizer teacher = byte_tokenizer({"t h", "th e", "a t"}), student = byte_tokenizer({"h e", "a t"});
   const auto ids = [](const Tokenizer& t, const char* text) {
     const std::vector<int32_t> found = t.encode(text);
     return std::vector<int64_t>(found.begin(), found.end());

@@ -7,7 +7,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/json.h"
-#include "kullback/text/byte_alphabet.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/text/jinja_outline.h"
 #include "kullback/text/tokenizer.h"
 
@@ -145,16 +145,8 @@ TEST(ChatTemplate, ResponseOfEveryFormatEndsItsTurn) {
 
 // reports.md, kind 8: the template writes the beginning, so the tokenizer must not add another.
 TEST(ChatTemplate, BeginsOnce) {
-  BpeSpec spec;
-  spec.name = "invented";
-  spec.pre_tokenizer = "llama-bpe";  // whose models want a beginning
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  spec.types.assign(256, 1);
-  for (const char* token : {"<s>", "</s>", "<|eot_id|>"}) {
-    spec.tokens.emplace_back(token);
-    spec.types.push_back(3);
-  }
+  // llama-bpe: models of it want a beginning.
+  BpeSpec spec = byte_level_spec("invented", {}, {"<s>", "</s>", "<|eot_id|>"}, "llama-bpe");
   spec.special.bos = 256;
   const Tokenizer tokenizer(spec);
   const std::vector<Message> messages{{"user", "Hi"}};

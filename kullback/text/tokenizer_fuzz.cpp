@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kullback/base/error.h"
-#include "kullback/text/byte_alphabet.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/text/chat_template.h"
 #include "kullback/text/tokenizer.h"
 
@@ -15,22 +15,8 @@ namespace {
 using namespace kullback;
 
 Tokenizer invented(const char* pre_tokenizer) {
-  BpeSpec spec;
-  spec.name = "invented";
-  spec.pre_tokenizer = pre_tokenizer;
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  spec.merges = {"a b", "Ġ Ġ", "Ġ a", "ĠĠ ĠĠ", "Ã ©", "ab ab", "1 2"};
-  for (const std::string& merge : spec.merges) {
-    const auto space = merge.find(' ');
-    spec.tokens.push_back(merge.substr(0, space) + merge.substr(space + 1));
-  }
-  spec.types.assign(spec.tokens.size(), 1);
-  for (const char* token : {"<|a|>", "<|a|>b", "<"}) {
-    spec.tokens.emplace_back(token);
-    spec.types.push_back(3);
-  }
-  return Tokenizer(spec);
+  return Tokenizer(byte_level_spec("invented", {"a b", "Ġ Ġ", "Ġ a", "ĠĠ ĠĠ", "Ã ©", "ab ab", "1 2"},
+                                   {"<|a|>", "<|a|>b", "<"}, pre_tokenizer));
 }
 
 }  // namespace

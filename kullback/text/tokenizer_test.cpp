@@ -10,6 +10,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/text/byte_alphabet.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/text/utf8.h"
 
 namespace kullback {
@@ -22,17 +23,7 @@ using Ids = std::vector<std::int32_t>;
 
 /// All 256 bytes, then what the merges make, then added tokens.
 BpeSpec invented(const std::vector<std::string>& merges, const std::string& pre = "gpt-2") {
-  BpeSpec spec;
-  spec.name = "invented";
-  spec.pre_tokenizer = pre;
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  for (const std::string& merge : merges) {
-    const auto space = merge.find(' ', 1);
-    spec.tokens.push_back(merge.substr(0, space) + merge.substr(space + 1));
-  }
-  spec.merges = merges;
-  spec.types.assign(spec.tokens.size(), 1);
+  BpeSpec spec = byte_level_spec("invented", merges, {}, pre);
   const auto add = [&](const std::string& text, std::int64_t type) {
     spec.tokens.push_back(text);
     spec.types.push_back(type);

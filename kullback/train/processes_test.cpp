@@ -47,6 +47,7 @@ std::vector<int> run_children(const std::string& test, int count, int port) {
 
 int free_port() { return 20000 + static_cast<int>(getpid()) % 20000; }
 
+// What each process does. Disabled, so that no one runs them alone: the tests below start them, several at once.
 TEST(ProcessesChild, DISABLED_Sums) {
   ASSERT_TRUE(is_child());
   const Processes& all = processes();

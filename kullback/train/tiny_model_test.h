@@ -1,22 +1,13 @@
 #pragma once
 
 #include "kullback/lm/model.h"
-#include "kullback/text/byte_alphabet.h"
+#include "kullback/text/byte_level_spec.h"
 
 namespace kullback::test {
 
 /// A random model of two layers that reads bytes, with ChatML's tokens: everything that a real one has, in milliseconds.
 inline Model tiny_model(uint64_t seed = 1, at::ScalarType dtype = at::kFloat) {
-  BpeSpec spec;
-  spec.name = "tiny";
-  for (int byte = 0; byte < 256; ++byte)
-    spec.tokens.push_back(to_byte_alphabet(std::string(1, static_cast<char>(byte))));
-  spec.types.assign(256, 1);
-  for (const char* token : {"<|im_start|>", "<|im_end|>"}) {
-    spec.tokens.emplace_back(token);
-    spec.types.push_back(3);
-  }
-  spec.pre_tokenizer = "gpt2";
+  BpeSpec spec = byte_level_spec("tiny", {}, {"<|im_start|>", "<|im_end|>"});
   spec.special.bos = 256;
   spec.special.eos = 257;
   Config config;
