@@ -257,15 +257,19 @@ Json summary_of(const Shape& shape, int rounds) {
     const int rival_rounds = small ? rounds : 1;
     ways.push_back({"plain", [&] { plain(statistic, w); }, rival_rounds});
     ways.push_back({"chunked", [&] { chunked(statistic, w); }, rival_rounds});
-    for (Way& way : ways) {
-      way.mib = extra_mib(w, way.run);
+    for (size_t i = 0; i < rivals; ++i) {  // a run of its own: memory kept from earlier runs would not be seen
+      ways[i].mib = extra_mib(w, ways[i].run);
       w.clear();
     }
     std::vector<double> limit;
     for (int round = 0; round < rounds; ++round) {
       limit.push_back(limit_of(two, best_block));
       for (Way& way : ways) {
-        if (round < way.rounds) way.times.push_back(seconds(way.run));
+        const auto timed = [&] { way.times.push_back(seconds(way.run)); };
+        if (round == 0 && way.mib == 0)
+          way.mib = extra_mib(w, timed);
+        else if (round < way.rounds)
+          timed();
         w.clear();
       }
     }

@@ -194,6 +194,10 @@ KnownGenerator alpha_generator(double alpha, double scale) {
     known.formula = fmt::format("{} (u^{} - {} u - {}) / {}", scale, alpha, alpha, 1 - alpha, alpha * (alpha - 1));
   // Close to the limits 0 and 1 the float32 form would lose its digits to the division: those run in plain float64.
   if (std::abs(alpha) < 0.01 || std::abs(1 - alpha) < 0.01) return known;
+  if (alpha == 0.5) {  // Hellinger's in other units
+    known.from_reference = known.from_policy = term(Term::Kind::hellinger, 0, 0, 2 * scale, known.generator, 0);
+    return known;
+  }
   known.from_reference = term(Term::Kind::alpha, alpha, 0, scale, known.generator, 0);
   known.from_policy = term(Term::Kind::alpha, 1 - alpha, 0, scale, alpha_functions(1 - alpha, scale), 0);
   return known;

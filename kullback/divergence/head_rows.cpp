@@ -55,9 +55,6 @@ double plain_divergence(const RowDivergence& d, const Row<T>& row, const RowStat
                                                : plain(reference, policy, {}, slopes);
 }
 
-/// Whether a term's ratios are taken to a power beyond (0, 1), which takes the rounding of float32 logits with them.
-bool magnifies(const Term& term) { return term.kind == Term::Kind::alpha && !(term.first > 0 && term.first < 1); }
-
 /// A term's sums with the rows taken to float64 first.
 template <class T>
 TermSums sums_in_float64(const Term& term, const Row<T>& row) {
@@ -74,8 +71,8 @@ void divergence_of_row(size_t which, const Row<T>& row, const HeadRequest& reque
   const RowDivergence& d = request.divergences[which];
   auto& state = states.divergences[which];
   if (const auto& term = d.divergence.definition().term(d.direction)) {
-    const TermSums sums = magnifies(*term) ? sums_in_float64(*term, row)
-                                           : term_kernels<T>().sums(*term, pair_of(row, states), 0, row.width);
+    const TermSums sums = term->magnifies() ? sums_in_float64(*term, row)
+                                            : term_kernels<T>().sums(*term, pair_of(row, states), 0, row.width);
     state.value[row.token] = term_value(*term, sums);
     state.basis[row.token] = sums.basis * term->scale;
   } else if (std::isnan(states.policy[row.token].sum) || std::isnan(states.reference[row.token].sum)) {
@@ -217,7 +214,7 @@ Sharing choose_sharing(const HeadRequest& request, const Upstream& upstream, boo
   const auto& term = d.divergence.definition().term(d.direction);
   if (!term) return Sharing::none;
   if (term->kind == Term::Kind::kl) return Sharing::deferred;
-  const bool kept = !magnifies(*term) && !softcap && !upstream.entropy && !upstream.expected;
+  const bool kept = !term->magnifies() && !softcap && !upstream.entropy && !upstream.expected;
   return kept ? Sharing::kept : Sharing::none;
 }
 

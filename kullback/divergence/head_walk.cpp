@@ -47,7 +47,7 @@ Blocking choose_blocking(const HeadInput& input, Leave leave, int64_t memory) {
   if (converting) reserved += 2 * tile_bytes;  // of the weight, and of its gradient
   for (const RowDivergence& d : input.request.divergences) {
     const auto& term = d.divergence.definition().term(d.direction);
-    if (!term || term->kind == Term::Kind::alpha)
+    if (!term || term->magnifies())
       reserved = std::max(reserved, at::get_num_threads() * float64_rows * 8 * input.width);
   }
   const int64_t row_bytes =

@@ -61,6 +61,9 @@ struct Term {
   double scale = 1;              // what value and gradient are multiplied by
   double at_zero = 0;            // h(0), before `scale`
   double slope_at_infinity = 0;  // lim h(u) / u, before `scale`
+
+  /// Whether ratios are taken to a power beyond (0, 1), which takes the rounding of float32 logits with them.
+  bool magnifies() const { return kind == Kind::alpha && !(first > 0 && first < 1); }
 };
 
 /// Sums over the tokens that both laws hold, and the mass of those that only one holds.

@@ -89,7 +89,9 @@ template <class D>
 struct Parameters {
   using V = hn::Vec<D>;
   V first, second;
-  HWY_INLINE Parameters(D d, const Term& t) : first(Constant(d, t.first)), second(Constant(d, t.second)) {}
+  bool bounded;  // a power within (0, 1)
+  HWY_INLINE Parameters(D d, const Term& t)
+      : first(Constant(d, t.first)), second(Constant(d, t.second)), bounded(!t.magnifies()) {}
 };
 
 /// q, value = q h(u) and basis = G of TermKernels::gradient, for one vector of tokens that both laws hold.
@@ -147,11 +149,12 @@ HWY_INLINE void Evaluate(D d, const Scales<D>& s, const Parameters<D>& parameter
     V ratio, difference;
     ExpBoth(d, r.exponent, ratio, difference);
     q = Mul(r.larger, IfThenElse(r.reference_larger, ratio, one));
-    // u^alpha q is max(p, q) e^x with this x; x may be large, and the product still finite.
+    // u^alpha q is max(p, q) e^x with this x; x may be large, and the product still finite. Within (0, 1) it is below 0.
     const V power = IfThenElse(r.reference_larger, Sub(one, alpha), alpha);
     const V x = Mul(power, r.exponent);
     const V near = Mul(r.larger, ExpMinusOneNearZero(d, x));
-    const V far = Sub(Mul(ExpAny(d, Add(r.shifted, x)), r.scale), r.larger);
+    const V sum = Add(r.shifted, x);
+    const V far = Sub(Mul(parameters.bounded ? ExpBelowZero(d, sum) : ExpAny(d, sum), r.scale), r.larger);
     const V mixed = IfThenElse(hn::Lt(hn::Abs(x), Constant(d, 0.35)), near, far);  // u^alpha q - max(p, q)
     const V less = Mul(r.larger, difference);                                      // min(p, q) - max(p, q)
     const V inverse_alpha = hn::Div(one, alpha);
