@@ -1,8 +1,11 @@
 #include "kullback/lm/attention.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <ATen/ATen.h>
+
+#include "kullback/lm/causal_attention.h"
 
 namespace kullback {
 namespace {
@@ -57,6 +60,9 @@ at::Tensor attend(const at::Tensor& query, at::Tensor key, at::Tensor value, con
 at::Tensor ragged_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                             const AttentionRule& rule, const std::vector<int64_t>& lengths,
                             const std::vector<KvCache*>& caches, int64_t layer) {
+  const bool plain = rule.softcap == 0 && (rule.window == 0 || std::ranges::max(lengths) <= rule.window);
+  if (at::GradMode::is_enabled() && plain && query.is_cpu())
+    return causal_attention(query, key, value, rule.scale, lengths);
   if (lengths.size() == 1 && caches.empty()) return attend(query, key, value, rule);
   // split_with_sizes, not narrow: the backward pass of a narrow fills a tensor of the full size for each sequence.
   const std::vector<at::Tensor> queries = query.split_with_sizes(lengths), keys = key.split_with_sizes(lengths),

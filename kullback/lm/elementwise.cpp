@@ -38,19 +38,6 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
   }
 };
 
-struct SwiGlu : torch::autograd::Function<SwiGlu> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
-    context->save_for_backward({gate, up});
-    return at::silu(gate).mul_(up);
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const variable_list saved = context->get_saved_variables();
-    const at::Tensor &gate = saved[0], &up = saved[1];
-    return {at::silu_backward(gradients[0] * up, gate), at::silu(gate).mul_(gradients[0])};
-  }
-};
-
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
@@ -75,9 +62,11 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
   throw std::logic_error("an activation without a rule");
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (at::GradMode::is_enabled()) return SwiGlu::apply(gate, up);
-  return at::silu(gate).mul_(up);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate).mul_(up); }
+
+std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
+                                                  const at::Tensor& up) {
+  return {at::silu_backward(gradient * up, gate), at::silu(gate).mul_(gradient)};
 }
 
 }  // namespace kullback

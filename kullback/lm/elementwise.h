@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include <ATen/core/Tensor.h>
 
 #include "kullback/lm/config.h"
@@ -17,7 +19,11 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 /// One of the activations, number by number. [N, F]
 at::Tensor activate(const at::Tensor& x, Activation activation);
 
-/// silu(gate) * up. Shazeer 2020, arXiv 2002.05202. Both [N, F]. Keeps its two arguments and nothing else.
+/// silu(gate) * up. Shazeer 2020, arXiv 2002.05202. Both [N, F]
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+/// The gradients of gate and up from that of swiglu(gate, up). All [N, F]
+std::pair<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& gradient, const at::Tensor& gate,
+                                                  const at::Tensor& up);
 
 }  // namespace kullback

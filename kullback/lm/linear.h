@@ -26,4 +26,8 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x, AdapterUse use = AdapterUse::on) const;
 };
 
+/// down(silu(gate) * up), where the product in brackets is not kept for the backward pass but made anew. Both [N, in]
+at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up, const Linear& down,
+                         AdapterUse use = AdapterUse::on);
+
 }  // namespace kullback

@@ -111,7 +111,7 @@ at::Tensor feed_forward(const Layer& layer, const at::Tensor& x, const Pass& pas
   const at::Tensor up = layer.up(x, pass.use);
   if (!pass.config.gated) return layer.down(activate(up, pass.config.activation), pass.use);
   const at::Tensor gate = layer.gate(x, pass.use);
-  if (pass.config.activation == Activation::silu) return layer.down(swiglu(gate, up), pass.use);
+  if (pass.config.activation == Activation::silu) return swiglu_linear(gate, up, layer.down, pass.use);
   return layer.down(activate(gate, pass.config.activation) * up, pass.use);
 }
 
