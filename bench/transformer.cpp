@@ -20,6 +20,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "bench/smollm2_shape.h"
 #include "kullback/divergence/head.h"
 #include "kullback/lm/lora.h"
 #include "kullback/lm/score.h"
@@ -29,27 +30,6 @@ namespace {
 
 using at::Tensor;
 using namespace kullback;
-
-Config smollm2_shape() {
-  Config config;
-  config.vocabulary_size = 49152;
-  config.hidden_size = 576;
-  config.layers = 30;
-  config.heads = 9;
-  config.key_value_heads = 3;
-  config.head_size = 64;
-  config.mlp_size = 1536;
-  config.rope.theta = 100000;
-  config.tied_head = true;
-  return config;
-}
-
-Transformer random_model() {
-  at::manual_seed(0);
-  Transformer model = empty_transformer(smollm2_shape(), at::kFloat);
-  for (NamedTensor& named : model.parameters()) named.tensor.normal_(0, 0.04);
-  return model;
-}
 
 Ragged random_batch(const std::vector<int64_t>& lengths) {
   int64_t tokens = 0;
@@ -136,7 +116,7 @@ void contest(const std::string& name, int64_t tokens, int rounds, const std::fun
 
 int main(int arguments, char** argument) {
   const int rounds = arguments > 1 ? std::atoi(argument[1]) : 3;
-  Transformer model = random_model();
+  Transformer model = bench::random_model();
   const Ragged batch = random_batch({256, 256, 256, 256});
 
   model.set_trainable(true);

@@ -10,6 +10,7 @@ namespace {
 struct MethodChoice {
   std::string method = "dpo";
   bool cache_reference = false;
+  int64_t diagnose_gradients = 0;
 };
 
 const Options<MethodChoice>& method_choice() {
@@ -20,7 +21,10 @@ const Options<MethodChoice>& method_choice() {
                   "compared")
           .option("cache-reference", &MethodChoice::cache_reference,
                   "compute the reference's log-probabilities of all pairs before training and keep them in the cache "
-                  "folder, for this run and every other with the same reference and pairs");
+                  "folder, for this run and every other with the same reference and pairs")
+          .option("diagnose-gradients", &MethodChoice::diagnose_gradients, non_negative,
+                  "at each evaluation, say for so many held-out pairs whether a step of this loss moves chosen and "
+                  "rejected together (`kullback explain gradient-entanglement`); three backward passes a pair");
   return options;
 }
 
@@ -62,6 +66,7 @@ int run_one(const std::vector<std::string>& given) {
   require_inputs("align", job);
   job.resume = resumed;
   job.cache_reference = choice.cache_reference;
+  job.diagnose_gradients = choice.diagnose_gradients;
   job.configuration = describe(job, choice, nullptr).toml();
   return finish_run("align", job, run_alignment(job));
 }

@@ -90,6 +90,14 @@ TEST(AlignCommand, MemoryIsSavedWithoutAnotherResult) {
   unsetenv("KULLBACK_CACHE");
   EXPECT_EQ(again.first, plain);
   EXPECT_THAT(again.second, HasSubstr("the reference's log-probabilities are those of"));
+
+  // Looking at gradients, each response's own, changes nothing either.
+  EXPECT_EQ(run("diagnosed", "--diagnose-gradients 2").first, plain);
+  const Json evaluation = read_json(folder / "diagnosed" / "evaluation.json");
+  for (const char* when : {"before", "after"}) {
+    for (const char* figure : {"cosine", "condition", "apart", "both_fall"})
+      EXPECT_TRUE(evaluation.at(when).contains(fmt::format("gradients/{}", figure))) << evaluation.dump(1);
+  }
 }
 
 }  // namespace

@@ -86,4 +86,17 @@ GradientDiagnosis diagnose_gradients(Transformer policy, Reference reference, co
   return result;
 }
 
+StepEffect step_effect(const Transformer& policy, const PreferencePair& pair, const Tensor& loss,
+                       const std::vector<Tensor>& weights) {
+  const std::vector<Tensor> of_loss = torch::autograd::grad({loss}, weights, {}, {}, false, /*allow_unused=*/true);
+  const std::vector<Tensor> g_w = logp_and_gradient(policy, pair.chosen, weights).second,
+                            g_l = logp_and_gradient(policy, pair.rejected, weights).second;
+  const double both = inner(g_w, g_l), w = inner(g_w, g_w), l = inner(g_l, g_l);
+  const bool moves = w > 0 && l > 0;
+  return {.cosine = moves ? both / std::sqrt(w * l) : 0,
+          .condition = moves ? both / std::min(w, l) : 0,
+          .chosen = -inner(g_w, of_loss),
+          .rejected = -inner(g_l, of_loss)};
+}
+
 }  // namespace kullback

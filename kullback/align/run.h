@@ -12,7 +12,8 @@ namespace kullback {
 struct AlignJob : RunJob {
   const Method* method = nullptr;
   std::shared_ptr<void> method_options;
-  bool cache_reference = false;  ///< PreferenceTask::prepare_reference in the cache folder
+  bool cache_reference = false;    ///< PreferenceTask::prepare_reference in the cache folder
+  int64_t diagnose_gradients = 0;  ///< held-out pairs whose gradients each evaluation looks at: gradient_diagnosis.h
 };
 
 /// Trains, evaluates and writes the run folder. Everything that can be wrong with the input is found before anything is

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
+#include "kullback/align/gradient_diagnosis.h"
 #include "kullback/align/kto.h"
 #include "kullback/align/preference_batch_test.h"
 #include "kullback/align/tr_dpo.h"
@@ -119,6 +121,40 @@ TEST(MethodsInTraining, ASoftReferenceIsTheMeanOfWholeWeightsNotOfAdapters) {
     EXPECT_TRUE(at::allclose(moved(), expected, 1e-12, 1e-14)) << step;
   }
   EXPECT_FALSE(at::allclose(moved(), policy(), 1e-6, 1e-8));
+}
+
+TEST(MethodsInTraining, AStepDoesToAPairWhatItsGradientsSay) {
+  Model model = test::tiny_model(1, at::kDouble);
+  const Model reference = test::tiny_model(2, at::kDouble);
+  model.transformer.set_trainable(true);
+  for (const char* name : {"dpo", "sampo", "kto"}) {
+    const Method& method = find_method(name);
+    const auto options = method.options->defaults();
+    PreferenceTask task(model.transformer, Reference{&reference.transformer, AdapterUse::on}, method, options.get(),
+                        data_of(model, pairs), data_of(model, pairs), {});
+    std::vector<Tensor> weights;
+    for (const NamedTensor& one : model.transformer.trainable()) weights.push_back(one.tensor);
+    const PreferencePair& pair = task.held_out()[1];
+    const StepEffect effect = step_effect(model.transformer, pair, task.held_out_loss(1), weights);
+    EXPECT_LE(std::abs(effect.cosine), 1) << name;
+    EXPECT_GE(std::abs(effect.condition), std::abs(effect.cosine)) << name;
+
+    const std::vector<Tensor> direction = torch::autograd::grad({task.held_out_loss(1)}, weights);
+    const auto logp_at = [&](const Sequence& sequence, double step) {
+      const at::NoGradGuard no_grad;
+      for (size_t i = 0; i < weights.size(); ++i) weights[i].sub_(direction[i], step);
+      const ResponseBatch batch = response_batch(std::vector<const Sequence*>{&sequence});
+      const Transformer& t = model.transformer;
+      const double sum = label_logps(t.head_rows(response_hidden(t, batch)), batch.labels).sum().item<double>();
+      for (size_t i = 0; i < weights.size(); ++i) weights[i].add_(direction[i], step);
+      return sum;
+    };
+    constexpr double step = 1e-5;
+    for (const auto& [sequence, said] : {std::pair{&pair.chosen, effect.chosen}, {&pair.rejected, effect.rejected}}) {
+      const double change = (logp_at(*sequence, step) - logp_at(*sequence, -step)) / (2 * step);
+      EXPECT_NEAR(change, said, 1e-4 * std::max(1.0, std::abs(said))) << name;
+    }
+  }
 }
 
 TEST(MethodsInTraining, KtoTakesSingleLabelledResponsesAndOthersRefuseThem) {

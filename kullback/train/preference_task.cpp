@@ -341,6 +341,11 @@ std::vector<Figures> PreferenceTask::evaluate(const std::function<void(int64_t, 
   return rows;
 }
 
+Tensor PreferenceTask::held_out_loss(size_t pair) {
+  const Scored s = scored({&held_out_.pairs[pair]}, {&held_out_cache_[pair]}, /*measure=*/false, "held out");
+  return recipe_.loss(s.batch, options_).value;
+}
+
 std::string PreferenceTask::reference_key() const {
   std::string text =
       fmt::format("prefix {}\n", fmt::join(needs_.reference_without_prompt ? prefix_ : std::vector<int32_t>(), " "));

@@ -30,6 +30,9 @@ class PreferenceTask : public Task {
   Figures accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) override;
   std::vector<Figures> evaluate(const std::function<void(int64_t, int64_t)>& progress) override;
   int64_t tokens() const override { return tokens_; }
+  const std::vector<PreferencePair>& held_out() const { return held_out_.pairs; }
+  /// The method's loss on one held-out pair alone, differentiable in the policy's weights.
+  at::Tensor held_out_loss(size_t pair);
   /// Moves the limits' multipliers, and the reference that losses are measured against where the method has one that follows
   /// the policy. The exact divergences that are logged stay those from the reference as it was.
   void after_step(int64_t step, int64_t steps, Figures& figures) override;
