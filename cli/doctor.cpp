@@ -1,4 +1,6 @@
 // `kullback doctor`: what is here, and whether it works.
+#include <dlfcn.h>
+
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -118,6 +120,8 @@ int run(const std::vector<std::string>& given) {
       {"vector instructions", detail::kernel_target()},
       {"threads", fmt::format("{} (--threads N changes it)", at::get_num_threads())},
       {"matrix products", matrix_speed()},
+      {"memory",
+       dlsym(RTLD_DEFAULT, "mallctl") != nullptr ? "jemalloc" : "the C library's allocator: steps take more of it"},
       {"methods", std::to_string(methods().size())},
       {"cache folder", cache_folder().string()},
       {"models there", models_in_cache()}};
