@@ -88,6 +88,10 @@ const Registered fpo{
         .option("beta", &FpoOptions::beta, positive, "scale of the margin", "authors' configuration")
         .option("alpha", &FpoOptions::alpha, non_negative, "weight of the features' distance", "paper")
         .option("k", &FpoOptions::k, at_least(1), "how many of the strongest features are compared", "authors' code")
+        .option(
+            "layer", &FpoOptions::layer, non_negative,
+            "after which block, from 1, the autoencoder reads the residual stream; 0: the last hidden state after the "
+            "final norm, as in the authors' code")
         .option("sae", &FpoOptions::sae, {{"jumprelu", Sae::jumprelu}, {"relu", Sae::relu}}, "kind of encoder")
         .option("pool", &FpoOptions::pool, {{"masked_mean", Pool::masked_mean}, {"padded_mean", Pool::padded_mean}},
                 "mean over the response's tokens, or over the batch's padded length as in the authors' code")
@@ -95,7 +99,8 @@ const Registered fpo{
                 "whose strongest features are compared: the policy's, or those of both models")
         .option("stop-gradient", &FpoOptions::stop_gradient, "none through the chosen response's distance", "paper")
         .option("autoencoder", &FpoOptions::autoencoder, "safetensors file of the sparse autoencoder")
-        .needs([](const FpoOptions&) { return Needs{.reference_logps = true, .hidden = true}; })
+        .needs(
+            [](const FpoOptions& o) { return Needs{.reference_logps = true, .hidden = true, .hidden_layer = o.layer}; })
         .validate([](const FpoOptions& o) {
           if (o.autoencoder.empty()) fail("option --autoencoder: fpo needs the file of a sparse autoencoder");
           read_autoencoder(o.autoencoder, o.sae == Sae::jumprelu);

@@ -16,6 +16,7 @@ struct FpoOptions {
   double beta = 0.1;   ///< > 0
   double alpha = 0.5;  ///< weight of the constraint, >= 0
   int64_t k = 50;      ///< features compared, >= 1
+  int64_t layer = 0;   ///< after which block the autoencoder reads, from 1; 0: the last states, after the final norm
   Sae sae = Sae::jumprelu;
   Pool pool = Pool::masked_mean;
   TopkSource topk_source = TopkSource::policy;

@@ -12,7 +12,9 @@
 #include "kullback/align/tr_dpo.h"
 #include "kullback/base/error.h"
 #include "kullback/base/registry.h"
+#include "kullback/io/safetensors.h"
 #include "kullback/lm/lora.h"
+#include "kullback/lm/save.h"
 #include "kullback/train/preference_task.h"
 #include "kullback/train/tiny_model_test.h"
 
@@ -80,6 +82,34 @@ TEST(MethodsInTraining, EachTakesStepsFromTheCommandsOwnOptions) {
     for (int64_t step = 1; step <= 3; ++step) last = run.step({0, 1, 2, 3}, step).at("loss").value();
     EXPECT_TRUE(std::isfinite(last));
   }
+}
+
+/// A sparse autoencoder of a tiny model's states, random.
+std::string tiny_autoencoder() {
+  const Tensor encoder = at::randn({32, 12}), bias = at::zeros({12}), threshold = at::full({12}, 0.01);
+  const auto path = std::filesystem::path(::testing::TempDir()) / "autoencoder.safetensors";
+  std::vector<TensorBytes> tensors;
+  for (const auto& [name, t] : {std::pair{"W_enc", &encoder}, {"b_enc", &bias}, {"threshold", &threshold}}) {
+    const auto* bytes = static_cast<const std::byte*>(t->const_data_ptr());
+    tensors.push_back({name, stored_dtype(*t), t->sizes().vec(), {bytes, t->nbytes()}});
+  }
+  write_safetensors(path, tensors);
+  return path.string();
+}
+
+TEST(MethodsInTraining, FeaturesAreReadAfterTheBlockThatIsAskedFor) {
+  at::manual_seed(5);
+  const std::string file = tiny_autoencoder();
+  const auto run = [&](int64_t layer) {
+    TinyRun r("fpo", {{"autoencoder", file}, {"layer", layer}, {"k", 3}, {"alpha", 20.0}}, pairs);
+    EXPECT_NEAR(r.step({0, 1, 2, 3}, 1).at("loss").value(), std::log(2), 1e-12);
+    return r.step({0, 1, 2, 3}, 2).at("loss").value();
+  };
+  const double last = run(0), first = run(1), second = run(2);
+  EXPECT_NE(first, second);
+  EXPECT_NE(second, last);  // the final norm lies between
+  EXPECT_THAT([&] { run(3); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("option --layer: there is no block 3 in a model of 2")));
 }
 
 TEST(MethodsInTraining, DrawnTokensAreThoseOfTheStepHoweverItIsCut) {

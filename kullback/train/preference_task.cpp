@@ -56,6 +56,8 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
       training_cache_(training_.pairs.size()),
       held_out_cache_(held_out_.pairs.size()),
       limits_(std::move(limits)) {
+  if (needs_.hidden_layer > policy.config.layers)
+    fail("option --layer: there is no block {} in a model of {}", needs_.hidden_layer, policy.config.layers);
   for (const PreferenceData* data : {&training_, &held_out_}) {
     for (const PreferencePair& pair : data->pairs) {
       if (!needs_.unpaired && !(pair.has_chosen && pair.has_rejected))
@@ -154,14 +156,24 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
                                               const std::vector<Cached*>& caches, bool measure,
                                               const std::string& visit) const {
   const ResponseBatch batch = response_batch(both_sides(pairs));
-  const Tensor hidden = response_hidden(policy_, batch);
-  const Rows policy = policy_.head_rows(hidden);
+  // The states that the head reads, and those that the recipe asks for.
+  const int64_t layer = needs_.hidden_layer;
+  const ResponseStates ours = layer > 0 ? response_states(policy_, batch, AdapterUse::on, layer)
+                                        : ResponseStates{response_hidden(policy_, batch), {}};
+  const Rows policy = policy_.head_rows(ours.last);
   Rows reference;
   std::vector<RowDivergence> divergences = needs_.divergences;
   const std::vector<RowDivergence> limited = limits_.divergences();
   divergences.insert(divergences.end(), limited.begin(), limited.end());
   const bool compared = reference_.model != nullptr && (measure || needs_.hidden || !divergences.empty());
-  if (compared) reference = reference_rows(reference_, batch);
+  Tensor reference_layer;
+  if (compared && layer > 0) {
+    const at::NoGradGuard no_grad;
+    const ResponseStates theirs = response_states(*reference_.model, batch, reference_.use, layer);
+    reference = reference_.model->head_rows(theirs.last), reference_layer = theirs.after_layer;
+  } else if (compared) {
+    reference = reference_rows(reference_, batch);
+  }
   const HeadRequest wanted{.labels = batch.labels, .logps = true, .scores = {}, .divergences = divergences};
   HeadStatistics statistics =
       divergences.empty() ? head_statistics(policy, wanted) : head_statistics(policy, reference, wanted);
@@ -189,13 +201,14 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
     rejected.divergences.push_back(parts[1]);
   }
   if (needs_.hidden) {
-    const Tensor places = padded(at::arange(hidden.size(0), at::kLong), batch.counts);  // [2B,T]
+    const Tensor places = padded(at::arange(ours.last.size(0), at::kLong), batch.counts);  // [2B,T]
     const auto states = [&](const Tensor& values) {
       return values.index_select(0, places.flatten()).reshape({places.size(0), places.size(1), -1}).chunk(2, 0);
     };
-    const auto ours = states(hidden), theirs = states(reference.hidden);
-    chosen.hidden = ours[0], rejected.hidden = ours[1];
-    chosen.reference_hidden = theirs[0], rejected.reference_hidden = theirs[1];
+    const auto policy_states = states(layer > 0 ? ours.after_layer : ours.last),
+               reference_states = states(layer > 0 ? reference_layer : reference.hidden);
+    chosen.hidden = policy_states[0], rejected.hidden = policy_states[1];
+    chosen.reference_hidden = reference_states[0], rejected.reference_hidden = reference_states[1];
   }
   for (int64_t set = 0; set < needs_.uniforms; ++set) {
     Tensor numbers = at::zeros(chosen.mask.sizes(), at::kDouble).repeat({2, 1});  // [2B,T]

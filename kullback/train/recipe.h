@@ -26,10 +26,11 @@ struct Needs {
   bool reference_logps = false;           ///< log-probabilities of the labels under the reference
   bool reference_without_prompt = false;  ///< … with the prompt left out: log p(response)
   std::vector<RowDivergence> divergences =
-      {};                 ///< between the policy's and the reference's rows, at every response token
-  int64_t uniforms = 0;   ///< sets of uniform numbers, one a token, new at every visit
-  bool unpaired = false;  ///< takes single labelled responses too
-  bool hidden = false;    ///< both models' last hidden states at every response token
+      {};                    ///< between the policy's and the reference's rows, at every response token
+  int64_t uniforms = 0;      ///< sets of uniform numbers, one a token, new at every visit
+  bool unpaired = false;     ///< takes single labelled responses too
+  bool hidden = false;       ///< both models' hidden states at every response token
+  int64_t hidden_layer = 0;  ///< after which block (from 1); 0: the last ones, after the final norm
   int64_t samples =
       0;  ///< own samples of each pair, where they can be drawn (the exact world), for the chosen response
   int64_t mismatched = 0;  ///< each row's prompt with the response so many rows on; 0: none

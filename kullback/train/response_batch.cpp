@@ -44,4 +44,10 @@ Tensor response_hidden(const Transformer& model, const ResponseBatch& batch, Ada
   return model.hidden(batch.tokens, use).index_select(0, batch.rows);
 }
 
+ResponseStates response_states(const Transformer& model, const ResponseBatch& batch, AdapterUse use, int64_t layer) {
+  std::vector<Tensor> outputs;  // the embeddings come first
+  const Tensor last = model.hidden(batch.tokens, use, &outputs);
+  return {last.index_select(0, batch.rows), outputs[static_cast<size_t>(layer)].index_select(0, batch.rows)};
+}
+
 }  // namespace kullback

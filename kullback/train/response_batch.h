@@ -23,7 +23,13 @@ at::Tensor padded(const at::Tensor& values, std::span<const int64_t> counts);
 /// [B,T] bool: true within each sequence's counted tokens.
 at::Tensor padding_mask(std::span<const int64_t> counts);
 
-/// Hidden states of the counted rows. [M,D]
+/// Hidden states of the counted rows, after the final norm. [M,D]
 at::Tensor response_hidden(const Transformer& model, const ResponseBatch& batch, AdapterUse use = AdapterUse::on);
+
+/// The same, and the residual stream after block `layer` (from 1) at those rows.
+struct ResponseStates {
+  at::Tensor last, after_layer;  ///< [M,D] each
+};
+ResponseStates response_states(const Transformer& model, const ResponseBatch& batch, AdapterUse use, int64_t layer);
 
 }  // namespace kullback
