@@ -39,6 +39,7 @@ demo: deps  ## from nothing to an aligned model and its report
 	  --eval-data data/direct-answers/heldout.jsonl --max-steps 48 --output runs/demo
 
 bench: everything  ## run the benches, and write the head's table into docs/
+	build/kullback pull $(MODEL)
 	build/bench/head --table docs/head-measured.md
 	@for bench in $(filter-out build/bench/head,$(wildcard build/bench/*)); do [ ! -x "$$bench" ] || "$$bench" || exit 1; done
 

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 struct CompareOptions {
   std::string output;
+  WeightType a_weights = WeightType::float32, b_weights = WeightType::float32;
   int64_t samples = 0;
   int64_t sample_tokens = 64;
   int64_t tokens = 12;
@@ -36,6 +37,9 @@ const Options<CompareOptions>& compare_options() {
   static const auto options =
       Options<O>()
           .option("output", &O::output, "write report.html, comparison.json and the plots into this new folder")
+          .option("a-weights", &O::a_weights, weight_types(),
+                  "how A's matrices are kept, as in `kullback generate --weights`")
+          .option("b-weights", &O::b_weights, weight_types(), "how B's are kept (an adapter's: as A's)")
           .option(
               "samples", &O::samples, at_least(0),
               "draw so many responses of A to each prompt too, and estimate KL(A || B) of whole responses from them")
@@ -57,7 +61,8 @@ Command describe(CompareOptions& options, DataOptions& data, std::vector<std::st
       .options("Comparison", compare_options(), &options)
       .options("Data", data_options(), &data)
       .example("kullback compare smollm2-135m-instruct runs/mine/adapter --data heldout.jsonl")
-      .example("kullback compare before/ after/ --data rows.jsonl --samples 4 --output compared");
+      .example("kullback compare before/ after/ --data rows.jsonl --samples 4 --output compared")
+      .example("kullback compare my-model my-model --b-weights int8 --data heldout.jsonl");
   return command;
 }
 
@@ -85,15 +90,15 @@ struct Pair {
   Reference first, second;
 };
 
-void load(Pair& pair, const std::vector<std::string>& names) {
-  pair.a = load_model(names[0]);
+void load(Pair& pair, const std::vector<std::string>& names, const CompareOptions& options) {
+  pair.a = load_model(names[0], at::kFloat, options.a_weights);
   if (fs::exists(fs::path(names[1]) / "adapter_config.json")) {  // one model, its adapter off and on
     load_adapter(pair.a.transformer, names[1]);
     pair.first = {&pair.a.transformer, AdapterUse::off};
     pair.second = {&pair.a.transformer, AdapterUse::on};
     return;
   }
-  pair.other = load_model(names[1]);
+  pair.other = load_model(names[1], at::kFloat, options.b_weights);
   pair.first = {&pair.a.transformer, AdapterUse::on};
   pair.second = {&pair.other->transformer, AdapterUse::on};
 }
@@ -196,7 +201,7 @@ int run(const std::vector<std::string>& given) {
   if (data.data.empty()) fail("kullback compare: --data is missing");
   if (!options.output.empty()) check_new_folder(options.output);
   Pair pair;
-  load(pair, models);
+  load(pair, models, options);
   std::vector<Example> responses = responses_of(data, pair.a);
   std::erase_if(responses, [](const Example& e) { return e.sequence.counted() == 0; });
   if (responses.empty()) fail("{}: holds no response with a token to compare on", data.data);

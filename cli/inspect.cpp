@@ -57,6 +57,8 @@ Json to_json(const ModelDescription& d) {
   json["chat_template"] = d.model.chat ? Json(d.model.chat->name()) : Json();
   json["stop_ids"] = d.model.generation.stop_ids;
   json["memory"] = {{"float32_weights", d.float32_bytes},
+                    {"bfloat16_weights", d.bfloat16_bytes},
+                    {"int8_weights", d.int8_bytes},
                     {"cache_a_token", d.cache_bytes_a_token},
                     {"training_all_weights", training_bytes(d)}};
   return json;
@@ -88,8 +90,10 @@ void print(const ModelDescription& d) {
   }
   line("template", d.model.chat ? d.model.chat->name() : d.model.jinja.empty() ? "none" : "of an unknown kind");
   line("memory",
-       fmt::format("{} for float32 weights, {} a thousand tokens of context, {} to train all weights",
-                   mebibytes(d.float32_bytes), mebibytes(1000 * d.cache_bytes_a_token), mebibytes(training_bytes(d))));
+       fmt::format("{} for float32 weights ({} as bfloat16, {} as int8), {} a thousand tokens of context, {} to train "
+                   "all weights",
+                   mebibytes(d.float32_bytes), mebibytes(d.bfloat16_bytes), mebibytes(d.int8_bytes),
+                   mebibytes(1000 * d.cache_bytes_a_token), mebibytes(training_bytes(d))));
 }
 
 int run(const std::vector<std::string>& arguments) {

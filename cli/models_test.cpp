@@ -76,5 +76,31 @@ TEST_F(Models, GenerateAnswersAFileAndAConversation) {
   EXPECT_THAT(both.error, HasSubstr("exclude one another"));
 }
 
+TEST_F(Models, ShortWeightsAnswerAndCompareSaysWhatTheyChange) {
+  const std::string prompts = written(folder / "short.jsonl", "{\"prompt\": \"Hi\"}\n");
+  std::vector<double> logps;
+  for (const char* type : {"float32", "bfloat16", "int8"}) {
+    const Outcome answer = run_program(fmt::format(
+        "generate --model {} --weights {} --max-new-tokens 1 --logps --prompts {}", model(), type, prompts));
+    ASSERT_EQ(answer.status, 0) << answer.error;
+    logps.push_back(parse_json(answer.out, "answer")["logps"][0]);
+  }
+  EXPECT_NE(logps[0], logps[1]);
+  EXPECT_NE(logps[0], logps[2]);
+  for (const double logp : logps) EXPECT_NEAR(logp, logps[0], 0.1);
+
+  const std::string rows = written(folder / "rows.jsonl", "{\"prompt\": \"Q\", \"completion\": \"An answer.\"}\n");
+  const auto kl = [&](const std::string& weights) {
+    const Outcome compared = run_program(fmt::format("compare {0} {0} --data {1} --json {2}", model(), rows, weights));
+    EXPECT_EQ(compared.status, 0) << compared.error;
+    return parse_json(compared.out, "comparison")["figures"]["kl"]["value"].get<double>();
+  };
+  const double int8 = kl("--b-weights int8"), bfloat16 = kl("--b-weights bfloat16");
+  EXPECT_GT(bfloat16, 1e-9);
+  EXPECT_GT(int8, 1e-9);
+  EXPECT_LT(int8, 0.01);
+  EXPECT_NEAR(kl("--a-weights int8 --b-weights int8"), 0, 1e-12);
+}
+
 }  // namespace
 }  // namespace kullback::test

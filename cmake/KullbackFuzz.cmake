@@ -1,5 +1,6 @@
 # One libFuzzer program for each kullback/<room>/*_fuzz.cpp, under the address and undefined-behaviour sanitizers. Only the
-# rooms without tensors, which read what others wrote: files, tokenizers, templates.
+# rooms without tensors, which read what others wrote: files, tokenizers, templates; and of the models' room what reads their
+# configurations and adapters, which needs no tensors either.
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "KULLBACK_FUZZ needs Clang, whose libFuzzer it uses: cmake --preset fuzz")
 endif()
@@ -13,6 +14,8 @@ foreach(room IN ITEMS base text io)
   file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kullback/${room}/*.cpp")
   list(APPEND sources ${found})
 endforeach()
+file(GLOB found CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/kullback/lm/config*.cpp" "${PROJECT_SOURCE_DIR}/kullback/lm/adapter_*.cpp")
+list(APPEND sources ${found})
 list(APPEND fuzzers ${sources})
 list(FILTER sources EXCLUDE REGEX "_(test|fuzz)\\.cpp$")
 list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cpp$")

@@ -4,6 +4,9 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "kullback/lm/step_kernels.h"
 
 #include "kullback/lm/causal_attention.h"
 
@@ -55,6 +58,42 @@ at::Tensor attend(const at::Tensor& query, at::Tensor key, at::Tensor value, con
   return mixed.squeeze(0).transpose(0, 1).reshape({tokens, -1});
 }
 
+// One new token of every sequence, all keys and values in caches: a thread takes one key head of one sequence after another.
+// query: [N, H, d] -> [N, H d]
+at::Tensor attend_by_step(const at::Tensor& query, const AttentionRule& rule, const std::vector<KvCache*>& caches,
+                          int64_t layer) {
+  const int64_t size = query.size(2), heads = query.size(1), key_heads = caches[0]->keys(layer).size(1),
+                group = heads / key_heads;
+  std::vector<detail::HeadCache> pasts;
+  int64_t longest = 0;
+  for (const KvCache* cache : caches) {
+    const at::Tensor keys = cache->keys(layer), values = cache->values(layer);
+    const int64_t seen = rule.window > 0 ? std::min(rule.window, keys.size(0)) : keys.size(0),
+                  skipped = (keys.size(0) - seen) * key_heads * size;
+    pasts.push_back(
+        {keys.const_data_ptr<float>() + skipped, values.const_data_ptr<float>() + skipped, seen, key_heads * size});
+    longest = std::max(longest, seen);
+  }
+  const at::Tensor queries = query.contiguous();
+  at::Tensor mixed = at::empty({query.size(0), heads * size}, query.options());
+  const float* from = queries.const_data_ptr<float>();
+  float* to = mixed.mutable_data_ptr<float>();
+  const auto work = static_cast<int64_t>(pasts.size()) * key_heads;
+  const int64_t grain = std::max<int64_t>(1, 4096 / (group * longest));
+  at::parallel_for(0, work, grain, [&](int64_t first, int64_t last) {
+    std::vector<float> scores(static_cast<size_t>(group * longest));
+    for (int64_t i = first; i < last; ++i) {
+      detail::HeadCache past = pasts[static_cast<size_t>(i / key_heads)];
+      const int64_t head = i % key_heads, place = (i / key_heads * heads + head * group) * size;
+      past.keys += head * size;
+      past.values += head * size;
+      detail::step_kernels().attend(from + place, group, size, past, static_cast<float>(rule.scale),
+                                    static_cast<float>(rule.softcap), scores.data(), to + place);
+    }
+  });
+  return mixed;
+}
+
 }  // namespace
 
 at::Tensor ragged_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -64,6 +103,14 @@ at::Tensor ragged_attention(const at::Tensor& query, const at::Tensor& key, cons
   if (at::GradMode::is_enabled() && plain && query.is_cpu())
     return causal_attention(query, key, value, rule.scale, lengths);
   if (lengths.size() == 1 && caches.empty()) return attend(query, key, value, rule);
+  if (!caches.empty() && query.scalar_type() == at::kFloat &&
+      query.size(0) == static_cast<int64_t>(lengths.size())) {  // a step of generation
+    for (size_t i = 0; i < caches.size(); ++i) {
+      const auto row = static_cast<int64_t>(i);
+      caches[i]->append(layer, key.narrow(0, row, 1), value.narrow(0, row, 1));
+    }
+    return attend_by_step(query, rule, caches, layer);
+  }
   // split_with_sizes, not narrow: the backward pass of a narrow fills a tensor of the full size for each sequence.
   const std::vector<at::Tensor> queries = query.split_with_sizes(lengths), keys = key.split_with_sizes(lengths),
                                 values = value.split_with_sizes(lengths);

@@ -1,5 +1,6 @@
 #include "kullback/lm/cache.h"
 
+#include <cstring>
 #include <stdexcept>
 
 #include <ATen/ATen.h>
@@ -17,14 +18,25 @@ void grow(at::Tensor& held, int64_t filled, int64_t needed, const at::Tensor& li
   held = larger;
 }
 
+void put(at::Tensor& held, int64_t filled, const at::Tensor& added) {
+  if (added.is_contiguous() &&
+      added.scalar_type() == held.scalar_type()) {  // for a token, an operation costs more than this
+    std::memcpy(static_cast<std::byte*>(held.mutable_data_ptr()) +
+                    static_cast<size_t>(filled * held.stride(0)) * held.itemsize(),
+                added.const_data_ptr(), added.nbytes());
+  } else {
+    held.narrow(0, filled, added.size(0)).copy_(added);
+  }
+}
+
 }  // namespace
 
 void KvCache::append(int64_t layer, const at::Tensor& keys, const at::Tensor& values) {
   const int64_t filled = filled_[layer], added = keys.size(0);
   grow(keys_[layer], filled, filled + added, keys);
   grow(values_[layer], filled, filled + added, values);
-  keys_[layer].narrow(0, filled, added).copy_(keys);
-  values_[layer].narrow(0, filled, added).copy_(values);
+  put(keys_[layer], filled, keys);
+  put(values_[layer], filled, values);
   filled_[layer] += added;
 }
 

@@ -55,6 +55,11 @@ ModelDescription describe_model(const std::string& name_or_path) {
   const Config& config = description.model.config();
   description.parameters = description.model.transformer.parameter_count();
   description.float32_bytes = 4 * description.parameters;
+  description.bfloat16_bytes = description.int8_bytes = description.float32_bytes;
+  for_each_matrix(description.model.transformer, [&](at::Tensor& matrix) {
+    description.bfloat16_bytes += kept_bytes(matrix, WeightType::bfloat16) - kept_bytes(matrix, WeightType::float32);
+    description.int8_bytes += kept_bytes(matrix, WeightType::int8) - kept_bytes(matrix, WeightType::float32);
+  });
   description.cache_bytes_a_token = 2 * 4 * config.layers * config.key_value_heads * config.head_size;
   return description;
 }

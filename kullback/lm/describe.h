@@ -20,8 +20,9 @@ struct ModelDescription {
   std::string format;  ///< "GGUF version 3" or "Hugging Face folder"
   std::vector<StoredType> types = {};
   int64_t parameters = 0;
-  int64_t float32_bytes = 0;        ///< of the weights as they are loaded
-  int64_t cache_bytes_a_token = 0;  ///< keys and values of all layers, float32
+  int64_t float32_bytes = 0;                   ///< of the weights as they are loaded
+  int64_t bfloat16_bytes = 0, int8_bytes = 0;  ///< of them as generation may keep them (weights.h)
+  int64_t cache_bytes_a_token = 0;             ///< keys and values of all layers, float32
 };
 
 /// Reads all but the weights. Errors as load_model.

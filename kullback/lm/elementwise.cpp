@@ -3,7 +3,10 @@
 #include <stdexcept>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
+
+#include "kullback/lm/step_kernels.h"
 
 namespace kullback {
 namespace {
@@ -16,11 +19,30 @@ at::Tensor inverse_rms(const at::Tensor& x, double epsilon) {
   return at::linalg_vector_norm(x, 2, {-1}, true).square_().div_(x.size(-1)).add_(epsilon).rsqrt_();
 }
 
+bool by_kernel(const at::Tensor& x, const at::Tensor& weight) {
+  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && x.is_cpu() && x.is_contiguous() &&
+         weight.is_contiguous() && x.dim() > 0;
+}
+
+// One walk over each row.
+at::Tensor rms_normed(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  if (!by_kernel(x, weight)) return at::mul(x, inverse_rms(x, epsilon)).mul_(weight);
+  at::Tensor y = at::empty_like(x);
+  const int64_t width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
+  const float *from = x.const_data_ptr<float>(), *by = weight.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(1, width)),
+                   [&](int64_t first, int64_t last) {
+                     for (int64_t row = first; row < last; ++row)
+                       detail::step_kernels().rms_norm(from + row * width, by, width, epsilon, to + row * width);
+                   });
+  return y;
+}
+
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-    const at::Tensor scale = inverse_rms(x, epsilon);
-    context->save_for_backward({x, weight, scale});
-    return at::mul(x, scale).mul_(weight);
+    context->save_for_backward({x, weight, inverse_rms(x, epsilon)});
+    return rms_normed(x, weight, epsilon);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -45,7 +67,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
   if (at::isReducedFloatingType(x.scalar_type()))
     return rms_norm(x.to(at::kFloat), weight.to(at::kFloat), epsilon).to(x.scalar_type());
   if (at::GradMode::is_enabled()) return RmsNorm::apply(x, weight, epsilon);
-  return at::mul(x, inverse_rms(x, epsilon)).mul_(weight);
+  return rms_normed(x, weight, epsilon);
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {

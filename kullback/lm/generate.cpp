@@ -6,6 +6,7 @@
 #include <span>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
@@ -119,11 +120,10 @@ class Engine {
   std::vector<Generated> run() {
     while (fill(), !active_.empty()) {
       const at::Tensor logits = last_logits(model_, active_, options_);
-      const auto width = static_cast<size_t>(logits.size(1));
+      const std::vector<int32_t> tokens = drawn(logits);
       std::vector<Stream> still;
       for (size_t i = 0; i < active_.size(); ++i) {
-        const std::span<const float> row(logits.const_data_ptr<float>() + i * width, width);
-        if (advance(active_[i], row)) still.push_back(std::move(active_[i]));
+        if (advance(active_[i], tokens[i])) still.push_back(std::move(active_[i]));
       }
       active_ = std::move(still);
     }
@@ -146,15 +146,29 @@ class Engine {
     }
   }
 
-  // Draws the next token of a stream and says whether the stream goes on.
-  bool advance(Stream& stream, std::span<const float> logits) {
+  // The next token of every stream, with what is recorded of it. Streams have nothing in common: each may have its thread.
+  std::vector<int32_t> drawn(const at::Tensor& logits) {
+    std::vector<int32_t> tokens(active_.size());
+    const auto width = static_cast<size_t>(logits.size(1));
+    const float* rows = logits.const_data_ptr<float>();
+    at::parallel_for(0, std::ssize(active_), 1, [&](int64_t first, int64_t last) {
+      for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+        Stream& stream = active_[i];
+        const std::span<const float> row(rows + i * width, width);
+        const NextTokenLaw law = next_token_law(row, options_.sampling, stream.history);
+        const size_t place = draw_place(law, stream.random.uniform());
+        tokens[i] = law.ids[place];
+        record(row, tokens[i], std::log(law.probabilities[place]), options_, results_[stream.prompt]);
+      }
+    });
+    return tokens;
+  }
+
+  // Adds a token to a stream and says whether the stream goes on.
+  bool advance(Stream& stream, int32_t token) {
     Generated& result = results_[stream.prompt];
-    const NextTokenLaw law = next_token_law(logits, options_.sampling, stream.history);
-    const size_t place = draw_place(law, stream.random.uniform());
-    const int32_t token = law.ids[place];
     result.ids.push_back(token);
     stream.history.push_back(token);
-    record(logits, token, std::log(law.probabilities[place]), options_, result);
     result.stopped = std::find(options_.stop_ids.begin(), options_.stop_ids.end(), token) != options_.stop_ids.end();
     std::string text;
     if (const size_t stop = stop_place(result.ids, options_, text); stop != std::string::npos) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kullback/lm/elementwise.h"
+#include "kullback/lm/weights.h"
 
 namespace kullback {
 namespace {
@@ -16,7 +17,7 @@ using torch::autograd::variable_list;
 
 // x W^T, plus scale * reduced b^T with an adapter, where reduced = x a^T [N, r]
 Tensor product(const Tensor& x, const Tensor& weight, const Tensor& b, double scale, const Tensor& reduced) {
-  Tensor y = at::linear(x, weight);
+  Tensor y = is_short(weight, x.scalar_type()) ? kept_product(x, weight) : at::linear(x, weight);
   return b.defined() ? y.addmm_(reduced, b.t(), 1, scale) : y;
 }
 
@@ -98,14 +99,16 @@ Tensor with_bias(Tensor y, const Tensor& bias) { return bias.defined() ? y.add_(
 
 Tensor Linear::operator()(const Tensor& x, AdapterUse use) const {
   const auto [a, b, scale] = in_use(*this, use);
-  if (!a.defined()) return at::linear(x, weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
-  return with_bias(at::GradMode::is_enabled() ? LowRankLinear::apply(x, weight, a, b, scale)
-                                              : product(x, weight, b, scale, reduced_by(a, x)),
+  const bool kept_short = is_short(weight, x.scalar_type());
+  if (!a.defined() && !kept_short)
+    return at::linear(x, weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
+  return with_bias(at::GradMode::is_enabled() && !kept_short ? LowRankLinear::apply(x, weight, a, b, scale)
+                                                             : product(x, weight, b, scale, reduced_by(a, x)),
                    bias);
 }
 
 Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Linear& down, AdapterUse use) {
-  if (!at::GradMode::is_enabled()) return down(swiglu(gate, up), use);
+  if (!at::GradMode::is_enabled() || is_short(down.weight, gate.scalar_type())) return down(swiglu(gate, up), use);
   const auto [a, b, scale] = in_use(down, use);
   const auto if_any = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
   return with_bias(SwiGluLinear::apply(gate, up, down.weight, if_any(a), if_any(b), scale), down.bias);

@@ -18,7 +18,7 @@ struct LowRank {
 
 /// x -> x W^T + bias, plus scale * (x a^T) b^T when there is an adapter and it is on.
 struct Linear {
-  at::Tensor weight;  ///< [out, in]
+  at::Tensor weight;  ///< [out, in], of the type of x or kept short (weights.h)
   at::Tensor bias;    ///< [out], or undefined
   std::optional<LowRank> adapter;
 

@@ -55,9 +55,10 @@ std::filesystem::path resolve_model(const std::string& name_or_path) {
        suggestion(name_or_path, names));
 }
 
-Model load_model(const std::string& name_or_path, at::ScalarType dtype) {
+Model load_model(const std::string& name_or_path, at::ScalarType dtype, WeightType kept) {
   const std::filesystem::path path = resolve_model(name_or_path);
-  Model model = std::filesystem::is_directory(path) ? read_folder(path, dtype) : read_gguf(path, dtype);
+  Model model = std::filesystem::is_directory(path) ? read_folder(path, dtype, /*with_weights=*/true, kept)
+                                                    : read_gguf(path, dtype, /*with_weights=*/true, kept);
   model.name = name_or_path;
   return model;
 }

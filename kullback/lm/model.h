@@ -44,7 +44,9 @@ void set_chat_template(Model& model, const std::string& jinja);
 
 /// Reads a GGUF file or a Hugging Face folder (safetensors). Weights become `dtype` (float32; float64 for tests), one
 /// tensor at a time, so that little more than the weights themselves is held. Throws an Error naming the file, and the
-/// tensor or key at fault: missing, of a wrong shape, holding NaN or infinity, of an unknown architecture.
-Model load_model(const std::string& name_or_path, at::ScalarType dtype = at::kFloat);
+/// tensor or key at fault: missing, of a wrong shape, holding NaN or infinity, of an unknown architecture. `kept`: how
+/// matrices are kept for generation (keep_weights); those of a float32 model are never all held in full.
+Model load_model(const std::string& name_or_path, at::ScalarType dtype = at::kFloat,
+                 WeightType kept = WeightType::float32);
 
 }  // namespace kullback

@@ -8,8 +8,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <fmt/ranges.h>
-
 #include "kullback/base/error.h"
 
 namespace kullback {
@@ -26,22 +24,34 @@ at::ScalarType scalar_type(const std::string& source, const TensorBytes& tensor)
   }
 }
 
+// Those of the model's matrices that are among `parts`. What they were is freed with `parts`.
+void keep_matrices(Transformer& model, const std::vector<at::Tensor>& parts, WeightType type) {
+  for_each_matrix(model, [&](at::Tensor& matrix) {
+    const bool read =
+        std::any_of(parts.begin(), parts.end(), [&](const at::Tensor& part) { return part.is_same(matrix); });
+    if (read) matrix = kept_as(matrix, type);
+  });
+}
+
 }  // namespace
 
 Transformer shapes_alone(const Config& config) {
   return empty_transformer(config, at::TensorOptions(at::kFloat).device(at::kMeta));
 }
 
-Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source) {
+Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source,
+                         WeightType kept) {
   for (const StoredTensor& stored : stored_tensors(shapes_alone(config), layout)) {
     check_shape(source.name, source.stored_name(stored.name), source.shape(stored.name), stored_shape(stored));
   }
   Transformer model = empty_transformer(config, dtype);
-  for (const StoredTensor& stored : stored_tensors(model, layout)) {
-    at::Tensor whole = is_plain(stored) ? stored.parts[0] : at::empty(stored_shape(stored), model.embedding.options());
+  for (StoredTensor& next : stored_tensors(model, layout)) {
+    const StoredTensor stored = std::move(next);
+    at::Tensor whole = is_plain(stored) ? stored.parts[0] : at::empty(stored_shape(stored), at::TensorOptions(dtype));
     source.read(stored.name, whole);
     check_finite(source.name, source.stored_name(stored.name), whole);
     if (!is_plain(stored)) unpack(whole, stored);
+    if (kept != WeightType::float32) keep_matrices(model, stored.parts, kept);
   }
   return model;
 }
@@ -50,14 +60,6 @@ std::set<std::string> stored_names(const Config& config, const Layout& layout) {
   std::set<std::string> names;
   for (const StoredTensor& stored : stored_tensors(shapes_alone(config), layout)) names.insert(stored.name);
   return names;
-}
-
-void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found,
-                 at::IntArrayRef expected) {
-  if (!std::equal(found.begin(), found.end(), expected.begin(), expected.end())) {
-    fail("{}: tensor '{}' has shape [{}] where the configuration asks for [{}]", source, name, fmt::join(found, ", "),
-         fmt::join(expected, ", "));
-  }
 }
 
 void check_finite(const std::string& source, const std::string& name, const at::Tensor& tensor) {

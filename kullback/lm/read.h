@@ -8,17 +8,20 @@
 #include <string>
 
 #include "kullback/io/safetensors.h"
+#include "kullback/lm/check_shape.h"
 #include "kullback/lm/layout.h"
 #include "kullback/lm/model.h"
 
 namespace kullback {
 
 /// A model from a GGUF file of a family in model_families(). Errors as for load_model.
-Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype, bool with_weights = true);
+Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype, bool with_weights = true,
+                WeightType kept = WeightType::float32);
 
 /// A model from a Hugging Face folder: config.json, model.safetensors or its shards with their index, and what else is
 /// there of generation_config.json, tokenizer.json, tokenizer_config.json and chat_template.jinja.
-Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights = true);
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights = true,
+                  WeightType kept = WeightType::float32);
 
 /// The tokenizer of a Hugging Face folder (tokenizer.json, with the names of special tokens from
 /// tokenizer_config.json), or nothing when there is none. Byte-level BPE. Throws an Error naming the file and the part
@@ -35,18 +38,15 @@ struct WeightSource {
 
 /// The transformer that `config` describes, filled from `source`, whose tensors lie as `layout` says; each is checked to
 /// be finite. Every shape is checked before anything is allocated, so that a file cannot ask for more memory than its
-/// own tensors account for.
-Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source);
+/// own tensors account for. Each matrix is kept as `kept` says as soon as it is read.
+Transformer read_weights(const Config& config, const Layout& layout, at::ScalarType dtype, const WeightSource& source,
+                         WeightType kept = WeightType::float32);
 
 /// The model's tensors without numbers, on the meta device.
 Transformer shapes_alone(const Config& config);
 
 /// The names of all tensors that a file of such a model holds.
 std::set<std::string> stored_names(const Config& config, const Layout& layout);
-
-/// Throws an Error naming the tensor when it has another shape than the configuration asks for.
-void check_shape(const std::string& source, const std::string& name, std::span<const int64_t> found,
-                 at::IntArrayRef expected);
 
 /// Throws an Error naming the tensor when a number in it is NaN or infinite. Holds no copy of it.
 void check_finite(const std::string& source, const std::string& name, const at::Tensor& tensor);

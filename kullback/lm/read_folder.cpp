@@ -129,7 +129,8 @@ void check_all_used(const std::filesystem::path& folder, const Config& config, c
   }
 }
 
-Transformer transformer_from_folder(const std::filesystem::path& folder, const Config& config, at::ScalarType dtype) {
+Transformer transformer_from_folder(const std::filesystem::path& folder, const Config& config, at::ScalarType dtype,
+                                    WeightType kept) {
   Shards shards(folder);
   const Layout& layout = hugging_face_layout(config.model_type);
   const Names names(shards, layout);
@@ -147,7 +148,7 @@ Transformer transformer_from_folder(const std::filesystem::path& folder, const C
     read_tensor(file.name(), stored, into);
     release_pages(stored.bytes);
   };
-  return read_weights(config, layout, dtype, source);
+  return read_weights(config, layout, dtype, source, kept);
 }
 
 // A number, a list of numbers, or nothing.
@@ -196,7 +197,7 @@ std::string jinja_from_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights) {
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights, WeightType kept) {
   const std::filesystem::path config_path = folder / "config.json";
   if (!std::filesystem::exists(config_path))
     fail("{}: holds no config.json, so it is not a Hugging Face model", folder.string());
@@ -204,7 +205,7 @@ Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, boo
   const Config config = config_from_json(json, config_path.string());
   Model model;
   model.name = folder.string();
-  model.transformer = with_weights ? transformer_from_folder(folder, config, dtype) : shapes_alone(config);
+  model.transformer = with_weights ? transformer_from_folder(folder, config, dtype, kept) : shapes_alone(config);
   model.tokenizer = read_tokenizer(folder);
   if (model.tokenizer && model.tokenizer->vocabulary_size() > config.vocabulary_size) {
     fail("{}: the tokenizer has {} tokens and the embedding only {} rows", folder.string(),

@@ -36,7 +36,7 @@ void check_all_used(const GgufFile& file, const Config& config, const Layout& la
   }
 }
 
-Transformer transformer_from_gguf(const GgufFile& file, at::ScalarType dtype) {
+Transformer transformer_from_gguf(const GgufFile& file, at::ScalarType dtype, WeightType kept) {
   const Config config = config_from_gguf(file);
   const Layout& layout = gguf_layout(config.model_type);
   check_all_used(file, config, layout);
@@ -44,7 +44,7 @@ Transformer transformer_from_gguf(const GgufFile& file, at::ScalarType dtype) {
   source.name = file.name();
   source.shape = [&](const std::string& name) { return std::span<const int64_t>(file.tensor(name).shape); };
   source.read = [&](const std::string& name, at::Tensor& into) { read_weight(file.tensor(name), into); };
-  return read_weights(config, layout, dtype, source);
+  return read_weights(config, layout, dtype, source, kept);
 }
 
 // The end of a turn stops an answer as the end of a text does.
@@ -60,11 +60,11 @@ GenerationDefaults generation_from_gguf(const GgufFile& file, const Config& conf
 
 }  // namespace
 
-Model read_gguf(const std::filesystem::path& path, at::ScalarType dtype, bool with_weights) {
+Model read_gguf(const std::filesystem::path& path, at::ScalarType dtype, bool with_weights, WeightType kept) {
   const GgufFile file = GgufFile::open(path);
   Model model;
   model.name = path.string();
-  model.transformer = with_weights ? transformer_from_gguf(file, dtype) : shapes_alone(config_from_gguf(file));
+  model.transformer = with_weights ? transformer_from_gguf(file, dtype, kept) : shapes_alone(config_from_gguf(file));
   model.tokenizer = tokenizer_from_gguf(file, model.config());
   model.generation = generation_from_gguf(file, model.config());
   set_chat_template(model, file.metadata().string("tokenizer.chat_template", ""));

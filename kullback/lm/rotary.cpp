@@ -1,9 +1,9 @@
 #include "kullback/lm/rotary.h"
 
 #include <cmath>
-#include <numbers>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 namespace kullback {
@@ -12,39 +12,35 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The wavelength correction of Llama 3.1: pairs that turn fewer than `low_frequency` times over the original context
-// are slowed by `factor`, those that turn more than `high_frequency` times are kept.
-double llama3_frequency(const Rope& rope, double frequency) {
-  const double turns = static_cast<double>(rope.original_positions) * frequency / (2 * std::numbers::pi);
-  const double kept = std::clamp((turns - rope.low_frequency) / (rope.high_frequency - rope.low_frequency), 0.0, 1.0);
-  return frequency * (kept + (1 - kept) / rope.factor);
-}
-
-// The (fractional) pair that turns `turns` times over the original context.
-double yarn_pair(const Rope& rope, int64_t head_size, double turns) {
-  return static_cast<double>(head_size) *
-         std::log(static_cast<double>(rope.original_positions) / (turns * 2 * std::numbers::pi)) /
-         (2 * std::log(rope.theta));
-}
-
-void yarn_frequencies(const Rope& rope, int64_t head_size, std::vector<double>& frequencies) {
-  double first = yarn_pair(rope, head_size, rope.beta_fast), last = yarn_pair(rope, head_size, rope.beta_slow);
-  if (rope.truncate) {
-    first = std::floor(first);
-    last = std::ceil(last);
-  }
-  first = std::max(first, 0.0);
-  last = std::min(last, static_cast<double>(head_size - 1));
-  if (first == last) last += 0.001;  // the paper's ramp is a step then
-  for (size_t j = 0; j < frequencies.size(); ++j) {
-    const double slowed = std::clamp((static_cast<double>(j) - first) / (last - first), 0.0, 1.0);
-    frequencies[j] *= slowed / rope.factor + (1 - slowed);
+// Every head of rows [first, last). x, y: [N, heads, size]; cosine, sine: [N, half]
+void turn_rows(const float* x, const float* cosine, const float* sine, float direction, int64_t first, int64_t last,
+               at::IntArrayRef shape, int64_t half, float* y) {
+  const int64_t heads = shape[1], size = shape[2];
+  for (int64_t head = first * heads; head < last * heads; ++head) {
+    const float *from = x + head * size, *c = cosine + head / heads * half, *s = sine + head / heads * half;
+    float* to = y + head * size;
+    for (int64_t j = 0; j < half; ++j) {
+      const float a = from[j], b = from[half + j], turned = direction * s[j];
+      to[j] = a * c[j] - b * turned;
+      to[half + j] = b * c[j] + a * turned;
+    }
+    for (int64_t j = 2 * half; j < size; ++j) to[j] = from[j];
   }
 }
 
 at::Tensor turn(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine, double direction) {
   const int64_t half = cosine.size(-1), rest = x.size(-1) - 2 * half;
   at::Tensor y = at::empty(x.sizes(), x.options());  // contiguous whatever the strides of x
+  if (x.scalar_type() == at::kFloat && x.is_cpu() && x.dim() == 3 && x.is_contiguous()) {
+    const float *from = x.const_data_ptr<float>(), *c = cosine.const_data_ptr<float>(),
+                *s = sine.const_data_ptr<float>();
+    float* to = y.mutable_data_ptr<float>();
+    const int64_t grain = std::max<int64_t>(1, 32768 / std::max<int64_t>(1, x.size(1) * x.size(2)));
+    at::parallel_for(0, x.size(0), grain, [&](int64_t first, int64_t last) {
+      turn_rows(from, c, s, static_cast<float>(direction), first, last, x.sizes(), half, to);
+    });
+    return y;
+  }
   const at::Tensor x1 = x.narrow(-1, 0, half), x2 = x.narrow(-1, half, half);
   at::Tensor y1 = y.narrow(-1, 0, half), y2 = y.narrow(-1, half, half);
   at::mul_out(y1, x1, cosine).addcmul_(x2, sine, -direction);
@@ -68,46 +64,6 @@ struct Rotate : torch::autograd::Function<Rotate> {
 };
 
 }  // namespace
-
-std::vector<double> rope_frequencies(const Rope& rope, int64_t size, int64_t context) {
-  double theta = rope.theta;
-  if (rope.scaling == Rope::Scaling::dynamic) {
-    const double grown =
-        static_cast<double>(std::max(context, rope.original_positions)) / static_cast<double>(rope.original_positions);
-    theta *=
-        std::pow(rope.factor * grown - (rope.factor - 1), static_cast<double>(size) / static_cast<double>(size - 2));
-  }
-  std::vector<double> frequencies(static_cast<size_t>(size / 2));
-  for (size_t j = 0; j < frequencies.size(); ++j) {
-    frequencies[j] = std::pow(theta, -2.0 * static_cast<double>(j) / static_cast<double>(size));
-  }
-  switch (rope.scaling) {
-    case Rope::Scaling::none:
-    case Rope::Scaling::dynamic: break;
-    case Rope::Scaling::linear:
-      for (double& frequency : frequencies) frequency /= rope.factor;
-      break;
-    case Rope::Scaling::llama3:
-      for (double& frequency : frequencies) frequency = llama3_frequency(rope, frequency);
-      break;
-    case Rope::Scaling::yarn: yarn_frequencies(rope, size, frequencies); break;
-    case Rope::Scaling::longrope: {
-      const std::vector<double>& divisors = context > rope.original_positions ? rope.long_factors : rope.short_factors;
-      for (size_t j = 0; j < frequencies.size(); ++j) frequencies[j] /= divisors[j];
-      break;
-    }
-  }
-  return frequencies;
-}
-
-double rope_magnitude(const Rope& rope) {
-  const bool longrope = rope.scaling == Rope::Scaling::longrope;
-  if (rope.scaling != Rope::Scaling::yarn && !longrope) return 1;
-  if (rope.magnitude > 0) return rope.magnitude;
-  if (rope.factor <= 1) return 1;
-  return longrope ? std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_positions)))
-                  : 0.1 * std::log(rope.factor) + 1;
-}
 
 Rotation rotation(const Rope& rope, int64_t size, const std::vector<PositionRun>& runs, at::ScalarType dtype) {
   const bool by_context = rope.scaling == Rope::Scaling::dynamic || rope.scaling == Rope::Scaling::longrope;

@@ -233,14 +233,24 @@ int32_t gumbel_draw(std::span<const double> row, std::span<const double> uniform
 
 NextTokenLaw next_token_law(std::span<const float> logits, const Sampling& sampling, std::span<const int32_t> history) {
   std::vector<double> row(logits.begin(), logits.end());
-  largest_logit(row);  // says what is wrong with a row that has none
-  filter(row, history, sampling);
-  const std::vector<double> probabilities = softmax(row);
-  NextTokenLaw law;
-  for (const size_t id : live_ids(row)) {
-    law.ids.push_back(static_cast<int32_t>(id));
-    law.probabilities.push_back(probabilities[id]);
+  largest_logit(row);               // says what is wrong with a row that has none
+  if (sampling.temperature == 0) {  // no filter removes the last token
+    penalise(row, history, sampling);
+    return {{arg_max(row)}, {1.0}};
   }
+  filter(row, history, sampling);
+  const double largest = largest_logit(row);
+  double total = 0;
+  NextTokenLaw law;
+  law.ids.reserve(row.size());
+  law.probabilities.reserve(row.size());
+  for (size_t v = 0; v < row.size(); ++v) {
+    if (row[v] == -infinity) continue;
+    law.ids.push_back(static_cast<int32_t>(v));
+    law.probabilities.push_back(std::exp(row[v] - largest));
+    total += law.probabilities.back();
+  }
+  for (double& probability : law.probabilities) probability /= total;
   return law;
 }
 

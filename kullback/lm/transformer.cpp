@@ -126,7 +126,8 @@ at::Tensor through_layer(const Layer& layer, const at::Tensor& x, const Pass& pa
 
 // [N, D]
 at::Tensor embedded(const Transformer& model, const Ragged& batch) {
-  at::Tensor x = at::embedding(model.embedding, batch.ids);
+  at::Tensor x = is_short(model.embedding, model.dtype()) ? rows_in_full(model.embedding, batch.ids)
+                                                          : at::embedding(model.embedding, batch.ids);
   if (model.config.scaled_embedding) x = x * std::sqrt(static_cast<double>(model.config.hidden_size));
   if (!model.config.learned_positions) return x;
   std::vector<int64_t> places;
@@ -140,8 +141,26 @@ at::Tensor embedded(const Transformer& model, const Ragged& batch) {
   return x + at::embedding(model.positions, at::tensor(places, at::kLong));
 }
 
-at::Tensor clone_weight(const at::Tensor& tensor, at::ScalarType type) {
-  return tensor.defined() ? tensor.detach().to(type, /*non_blocking=*/false, /*copy=*/true) : tensor;
+// A copy of every tensor of a model, made by `copy`.
+Transformer copied(const Transformer& model, const std::function<at::Tensor(const at::Tensor&)>& copy) {
+  const auto weight = [&](const at::Tensor& tensor) { return tensor.defined() ? copy(tensor.detach()) : tensor; };
+  const auto norm = [&](const Norm& one) { return Norm{weight(one.weight), weight(one.bias)}; };
+  Transformer other = model;
+  other.embedding = weight(model.embedding);
+  other.positions = weight(model.positions);
+  other.final_norm = norm(model.final_norm);
+  other.head = model.config.tied_head ? other.embedding : weight(model.head);
+  for (Layer& layer : other.layers) {
+    for (Norm Layer::*member : layer_norms()) layer.*member = norm(layer.*member);
+    for (const NamedLinear& named : layer_linears()) {
+      Linear& linear = layer.*named.linear;
+      linear.weight = weight(linear.weight);
+      linear.bias = weight(linear.bias);
+      if (linear.adapter)
+        linear.adapter = {weight(linear.adapter->a), weight(linear.adapter->b), linear.adapter->scale};
+    }
+  }
+  return other;
 }
 
 }  // namespace
@@ -178,13 +197,14 @@ at::Tensor Transformer::hidden(const Ragged& batch, AdapterUse use, std::vector<
 Rows Transformer::head_rows(const at::Tensor& hidden) const {
   Rows rows;
   rows.hidden = hidden;
-  rows.weight = head;
+  rows.weight = is_short(head, hidden.scalar_type()) ? in_full(head) : head;
   rows.softcap = config.head_softcap;
   return rows;
 }
 
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
-  const at::Tensor logits = at::linear(hidden, head);
+  const at::Tensor logits =
+      is_short(head, hidden.scalar_type()) ? kept_product(hidden, head) : at::linear(hidden, head);
   return config.head_softcap > 0 ? at::tanh(logits / config.head_softcap) * config.head_softcap : logits;
 }
 
@@ -228,32 +248,41 @@ void Transformer::set_trainable(bool on) {
   for (NamedTensor& named : parameters()) named.tensor.set_requires_grad(on);
 }
 
-Transformer Transformer::clone() const { return clone(dtype()); }
+Transformer Transformer::clone() const {
+  return copied(*this, [](const at::Tensor& tensor) { return tensor.clone(); });
+}
 
 Transformer Transformer::clone(at::ScalarType type) const {
-  const auto weight = [type](const at::Tensor& tensor) { return clone_weight(tensor, type); };
-  const auto norm = [&](const Norm& one) { return Norm{weight(one.weight), weight(one.bias)}; };
-  Transformer copy = *this;
-  copy.embedding = weight(embedding);
-  copy.positions = weight(positions);
-  copy.final_norm = norm(final_norm);
-  copy.head = config.tied_head ? copy.embedding : weight(head);
-  for (Layer& layer : copy.layers) {
-    for (Norm Layer::*member : layer_norms()) layer.*member = norm(layer.*member);
+  return copied(*this, [&](const at::Tensor& tensor) {
+    const at::Tensor full = tensor.scalar_type() == at::kByte ? in_full(tensor) : tensor;
+    return full.to(type, /*non_blocking=*/false, /*copy=*/true);
+  });
+}
+
+void for_each_matrix(Transformer& model, const std::function<void(at::Tensor&)>& change) {
+  change(model.embedding);
+  for (Layer& layer : model.layers) {
     for (const NamedLinear& named : layer_linears()) {
-      Linear& linear = layer.*named.linear;
-      linear.weight = weight(linear.weight);
-      linear.bias = weight(linear.bias);
-      if (linear.adapter)
-        linear.adapter = {weight(linear.adapter->a), weight(linear.adapter->b), linear.adapter->scale};
+      if ((layer.*named.linear).weight.defined()) change((layer.*named.linear).weight);
     }
   }
-  return copy;
+  if (model.config.tied_head) {
+    model.head = model.embedding;
+  } else {
+    change(model.head);
+  }
+}
+
+void keep_weights(Transformer& model, WeightType type) {
+  const at::NoGradGuard no_grad;
+  for_each_matrix(model, [&](at::Tensor& matrix) { matrix = kept_as(matrix.detach(), type); });
 }
 
 int64_t Transformer::parameter_count() const {
   int64_t count = 0;
-  for (const NamedTensor& named : parameters()) count += named.tensor.numel();
+  for (const NamedTensor& named : parameters()) {
+    count += named.tensor.dim() == 2 ? named.tensor.size(0) * row_length(named.tensor) : named.tensor.numel();
+  }
   return count;
 }
 

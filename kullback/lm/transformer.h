@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kullback/lm/cache.h"
 #include "kullback/lm/config.h"
 #include "kullback/lm/layer.h"
+#include "kullback/lm/weights.h"
 
 namespace kullback {
 
@@ -39,11 +41,11 @@ struct NamedTensor {
 /// A decoder-only transformer driven by its configuration. A value whose copies share weights; `clone` does not.
 struct Transformer {
   Config config;
-  at::Tensor embedding;  // [V, D]
+  at::Tensor embedding;  // [V, D], or kept short as the linear layers' weights are (weights.h)
   at::Tensor positions;  // [max_positions, D], or undefined
   std::vector<Layer> layers;
   Norm final_norm;
-  at::Tensor head;  // [V, D]; the embedding itself when tied
+  at::Tensor head;  // the same; the embedding itself when tied
   /// A training pass keeps each layer's input alone and makes the rest anew in its backward pass: less memory, one more
   /// forward pass. Numbers stay the same to the last bit.
   bool recompute = false;
@@ -74,7 +76,8 @@ struct Transformer {
   Transformer clone() const;
   /// The same in another type.
   Transformer clone(at::ScalarType type) const;
-  at::ScalarType dtype() const { return embedding.scalar_type(); }
+  /// The type that the model computes in: that of its norms.
+  at::ScalarType dtype() const { return final_norm.weight.scalar_type(); }
   /// Numbers in the base model.
   int64_t parameter_count() const;
 };
@@ -82,6 +85,13 @@ struct Transformer {
 /// Weights of the right shapes, not filled, of a type and on a device (the meta device: shapes alone). Throws an Error
 /// when the configuration is not valid.
 Transformer empty_transformer(const Config& config, at::TensorOptions options);
+
+/// Keeps the matrices of a float32 model as the type says; norms and biases, and adapters, stay float32. For generation and
+/// scoring: such a model takes no gradients. Other copies of the model keep their weights.
+void keep_weights(Transformer& model, WeightType type);
+
+/// Calls `change` with every matrix of the base model, a tied head once: what is assigned takes its place.
+void for_each_matrix(Transformer& model, const std::function<void(at::Tensor&)>& change);
 
 /// Normal weights of the given deviation and norms of one: tiny models for tests and exact worlds.
 Transformer random_transformer(const Config& config, uint64_t seed, double deviation = 0.02,
