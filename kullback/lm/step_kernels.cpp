@@ -55,7 +55,8 @@ HWY_INLINE void StoreSums(V a, V b, V c, V d, float* out) {
 #endif
 
 // Readers of rows: `Chunk` is what is read of W rows in some blocks, whose `Load(w, k)` makes the vector of the numbers k,
-// k + 1, ... of row w; `Number` is one of those that make no whole vector.
+// k + 1, ... of row w; `Number` is one of those that make no whole vector. `Foresee` asks memory for what will be wanted two
+// groups of rows later: several short rows read side by side are no pattern that a processor foresees.
 struct Float32Rows {
   const float* data;
   int64_t length;
@@ -64,6 +65,7 @@ struct Float32Rows {
     const float* at;
     int64_t length;
     HWY_INLINE V Load(int w, int64_t k) const { return hn::LoadU(D(), at + w * length + k); }
+    HWY_INLINE void Foresee(int, int64_t) const {}
   };
   template <int W>
   HWY_INLINE Chunk<W> At(int64_t row, int64_t k, int64_t) const {
@@ -85,6 +87,7 @@ struct BFloat16Rows {
       const hn::Rebind<uint16_t, D> half;
       return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, at + w * length + k))));
     }
+    HWY_INLINE void Foresee(int w, int64_t k) const { hwy::Prefetch(at + (w + 2 * W) * length + k); }
   };
   template <int W>
   HWY_INLINE Chunk<W> At(int64_t row, int64_t k, int64_t) const {
@@ -116,6 +119,9 @@ struct Int8Rows {
           hn::ConvertTo(D(), hn::PromoteTo(whole, hn::LoadU(code, reinterpret_cast<const int8_t*>(codes))));
       return hn::Mul(numbers, hn::Set(D(), scales[w][k / kBlock]));
     }
+    HWY_INLINE void Foresee(int w, int64_t k) const {
+      hwy::Prefetch(at + (w + 2 * W) * row_bytes + k / kBlock * (kBlock + 2));
+    }
   };
   template <int W>
   HWY_INLINE Chunk<W> At(int64_t row, int64_t k, int64_t blocks) const {
@@ -138,7 +144,7 @@ struct Int8Rows {
   HWY_INLINE int64_t RowBytes() const { return length / kBlock * (kBlock + 2); }
 };
 
-// Asks memory for rows to come: several short ones read side by side are no pattern that a processor foresees.
+// Asks memory for the next rows while those before are multiplied.
 template <class Rows>
 HWY_INLINE void Foresee(const Rows& rows, int64_t row, int64_t last) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(rows.data);
@@ -162,6 +168,7 @@ HWY_INLINE void Dots(const Rows& rows, int64_t row, const float* x, float* y, in
       V columns[N];
       for (int n = 0; n < N; ++n) columns[n] = hn::LoadU(d, x + n * length + k);
       for (int w = 0; w < W; ++w) {
+        if ((k - begin) % kBlock == 0) chunk.Foresee(w, k - begin);
         const V numbers = chunk.Load(w, k - begin);
         for (int n = 0; n < N; ++n) sums[w][n] = hn::MulAdd(numbers, columns[n], sums[w][n]);
       }
@@ -205,10 +212,7 @@ template <class Rows>
 void ProductOf(const Rows& rows, int64_t first, int64_t last, const float* x, int64_t count, float* y, int64_t stride) {
   int64_t row = first;
   if (count <= kColumns || std::is_same_v<Rows, Float32Rows>) {
-    for (; row + kRows <= last; row += kRows) {
-      Foresee(rows, row + 2 * kRows, last);
-      DotsOfAll<kRows>(rows, row, x, count, y, stride);
-    }
+    for (; row + kRows <= last; row += kRows) DotsOfAll<kRows>(rows, row, x, count, y, stride);
     for (; row < last; ++row) DotsOfAll<1>(rows, row, x, count, y, stride);
     return;
   }
@@ -217,8 +221,8 @@ void ProductOf(const Rows& rows, int64_t first, int64_t last, const float* x, in
   panel.resize(static_cast<size_t>(kRows * rows.length));
   for (; row < last; row += kRows) {
     const int64_t end = std::min<int64_t>(row + kRows, last);
-    Foresee(rows, row + kRows, last);
     InFull(rows, row, end, panel.data());
+    Foresee(rows, row + kRows, last);
     ProductOf(Float32Rows{panel.data(), rows.length}, 0, end - row, x, count, y + row, stride);
   }
 }
