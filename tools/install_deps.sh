@@ -4,7 +4,7 @@
 set -eu
 
 compiler="g++ cmake ninja-build ccache mold pkg-config"
-libraries="nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libtomlplusplus-dev libpcre2-dev libutf8proc-dev libhwy-dev libgloo-dev libjemalloc-dev"
+libraries="nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libtomlplusplus-dev libpcre2-dev libutf8proc-dev libhwy-dev libgloo-dev libjemalloc-dev zlib1g-dev"
 tests="libgtest-dev libgmock-dev libbenchmark-dev"
 checkers="clang libclang-rt-dev clang-format clang-tidy"
 fetching="git ca-certificates python3 python3-pip python3-venv"

@@ -23,6 +23,15 @@ Model read_gguf(const std::filesystem::path& file, at::ScalarType dtype, bool wi
 Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights = true,
                   WeightType kept = WeightType::float32);
 
+/// A model whose head classifies: Hugging Face's ...ForSequenceClassification.
+struct ClassificationModel {
+  Model model;      ///< without a head of its own: what `head_rows` would say means nothing
+  at::Tensor head;  ///< [labels,D]: of the last token's hidden state
+  at::Tensor bias;  ///< [labels], or undefined
+};
+/// Error naming the folder where its files hold no score.weight.
+ClassificationModel read_classification_folder(const std::filesystem::path& folder, at::ScalarType dtype = at::kFloat);
+
 /// The tokenizer of a Hugging Face folder (tokenizer.json, with the names of special tokens from
 /// tokenizer_config.json), or nothing when there is none. Byte-level BPE. Throws an Error naming the file and the part
 /// that is not understood.

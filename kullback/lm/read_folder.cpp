@@ -118,8 +118,7 @@ bool may_be_ignored(const std::string& tensor, const Config& config, const std::
 }
 
 void check_all_used(const std::filesystem::path& folder, const Config& config, const Layout& layout, const Names& names,
-                    const Shards& shards) {
-  std::set<std::string> used;
+                    const Shards& shards, std::set<std::string> used) {
   for (const std::string& name : stored_names(config, layout)) used.insert(names.stored(name));
   const std::string head = names.stored(std::string(layout.head) + ".weight");
   for (const auto& [tensor, shard] : shards.places()) {
@@ -129,12 +128,37 @@ void check_all_used(const std::filesystem::path& folder, const Config& config, c
   }
 }
 
+constexpr const char* score_weight = "score.weight";
+constexpr const char* score_bias = "score.bias";
+
+/// A head that classifies, [labels,D], and its bias.
+void read_score(const std::filesystem::path& folder, Shards& shards, int64_t width, at::ScalarType dtype,
+                ClassificationModel& into) {
+  const auto read = [&](const char* name) {
+    const SafetensorsFile& file = shards.file_of(name);
+    at::Tensor tensor = at::empty(file.tensor(name).shape, dtype);
+    read_tensor(file.name(), file.tensor(name), tensor);
+    check_finite(file.name(), name, tensor);
+    return tensor;
+  };
+  if (!shards.places().contains(score_weight))
+    fail("{}: no tensor 'score.weight'; it is not a model for sequence classification", folder.string());
+  into.head = read(score_weight);
+  if (into.head.dim() != 2 || into.head.size(1) != width)
+    fail("{}: tensor 'score.weight' is not one of rows of {} numbers", folder.string(), width);
+  if (shards.places().contains(score_bias)) into.bias = read(score_bias);
+  if (into.bias.defined()) check_shape(folder.string(), score_bias, into.bias.sizes(), {into.head.size(0)});
+}
+
+/// `score`: receives the head that classifies, instead of one over tokens.
 Transformer transformer_from_folder(const std::filesystem::path& folder, const Config& config, at::ScalarType dtype,
-                                    WeightType kept) {
+                                    WeightType kept, ClassificationModel* score) {
   Shards shards(folder);
+  if (score != nullptr) read_score(folder, shards, config.hidden_size, dtype, *score);
   const Layout& layout = hugging_face_layout(config.model_type);
   const Names names(shards, layout);
-  check_all_used(folder, config, layout, names, shards);
+  check_all_used(folder, config, layout, names, shards,
+                 score == nullptr ? std::set<std::string>() : std::set<std::string>{score_weight, score_bias});
   WeightSource source;
   source.name = folder.string();
   source.stored_name = [&](const std::string& name) { return names.stored(name); };
@@ -195,17 +219,17 @@ std::string jinja_from_folder(const std::filesystem::path& folder) {
   return "";
 }
 
-}  // namespace
-
-Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights, WeightType kept) {
+Model read_model(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights, WeightType kept,
+                 ClassificationModel* score) {
   const std::filesystem::path config_path = folder / "config.json";
   if (!std::filesystem::exists(config_path))
     fail("{}: holds no config.json, so it is not a Hugging Face model", folder.string());
   const Json json = read_json(config_path);
-  const Config config = config_from_json(json, config_path.string());
+  Config config = config_from_json(json, config_path.string());
   Model model;
   model.name = folder.string();
-  model.transformer = with_weights ? transformer_from_folder(folder, config, dtype, kept) : shapes_alone(config);
+  if (score != nullptr) config.tied_head = true;  // there is no head over tokens, so that none is looked for
+  model.transformer = with_weights ? transformer_from_folder(folder, config, dtype, kept, score) : shapes_alone(config);
   model.tokenizer = read_tokenizer(folder);
   if (model.tokenizer && model.tokenizer->vocabulary_size() > config.vocabulary_size) {
     fail("{}: the tokenizer has {} tokens and the embedding only {} rows", folder.string(),
@@ -214,6 +238,18 @@ Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, boo
   model.generation = generation_from_folder(folder, json);
   set_chat_template(model, jinja_from_folder(folder));
   return model;
+}
+
+}  // namespace
+
+Model read_folder(const std::filesystem::path& folder, at::ScalarType dtype, bool with_weights, WeightType kept) {
+  return read_model(folder, dtype, with_weights, kept, nullptr);
+}
+
+ClassificationModel read_classification_folder(const std::filesystem::path& folder, at::ScalarType dtype) {
+  ClassificationModel read{.model = {}, .head = {}, .bias = {}};
+  read.model = read_model(folder, dtype, /*with_weights=*/true, WeightType::float32, &read);
+  return read;
 }
 
 }  // namespace kullback
