@@ -68,7 +68,7 @@ int run_one(const std::vector<std::string>& given) {
   job.cache_reference = choice.cache_reference;
   job.diagnose_gradients = choice.diagnose_gradients;
   job.configuration = describe(job, choice, nullptr).toml();
-  return finish_run("align", job, run_alignment(job));
+  return finish_run("align", job, run_alignment(job), resume.json);
 }
 
 int run(const std::vector<std::string>& given) {

@@ -104,17 +104,21 @@ bool run_claim(const Claim& claim, const ClaimOptions& o) {
   return passed;
 }
 
-void list() {
+void list(bool json) {
   Table table{.title = "", .columns = {text_column("claim"), text_column("method"), text_column("what is shown")}};
   for (const Claim& claim : claims()) table.rows.push_back({claim.name, claim.method, claim.statement});
-  fmt::print("{}", table_terminal(table, terminal_style(stdout)));
+  if (json) {
+    fmt::print("{}\n", table_json(table).dump(1));
+  } else {
+    fmt::print("{}", table_terminal(table, terminal_style(stdout)));
+  }
 }
 
 int run(const std::vector<std::string>& arguments) {
   ClaimOptions o;
   std::vector<std::string> names;
   if (!describe(o, names).parse(arguments)) return exit_success;
-  if (o.list) return list(), exit_success;
+  if (o.list) return list(o.json), exit_success;
   if (o.all == !names.empty()) fail("kullback claim: give names of claims, or --all; --list shows them");
   std::vector<Claim> chosen = o.all ? claims() : std::vector<Claim>();
   for (const std::string& name : names) {

@@ -15,6 +15,7 @@ namespace {
 struct ConvertOptions {
   std::string type = "auto";
   std::string adapter, chat_template;
+  bool json = false;
 };
 
 const Options<ConvertOptions>& convert_options() {
@@ -24,7 +25,8 @@ const Options<ConvertOptions>& convert_options() {
           .option("type", &O::type, std::vector<std::string>{"auto", "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"},
                   "how numbers are stored; auto: f32 in a folder, f16 in a GGUF file; the q types in GGUF files only")
           .option("adapter", &O::adapter, "a PEFT adapter, which is merged into the weights")
-          .option("chat-template", &O::chat_template, "write this template instead of the model's own");
+          .option("chat-template", &O::chat_template, "write this template instead of the model's own")
+          .option("json", &O::json, "one JSON object of what was written");
   return options;
 }
 
@@ -72,7 +74,16 @@ int run(const std::vector<std::string>& arguments) {
     if (scalar != at::kFloat) model.transformer = model.transformer.clone(scalar);
     save_model(model, to);
   }
-  fmt::print("{}: written\n", to);
+  if (o.json) {
+    fmt::print("{}\n", Json{{"from", from},
+                            {"to", to},
+                            {"type", o.type != "auto" ? o.type
+                                     : gguf           ? "f16"
+                                                      : "f32"}}
+                           .dump());
+  } else {
+    fmt::print("{}: written\n", to);
+  }
   return exit_success;
 }
 

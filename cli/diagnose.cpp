@@ -22,6 +22,7 @@ struct DiagnoseOptions {
   DiagnosedParameters parameters = DiagnosedParameters::all;
   int64_t pairs = 512;
   std::string output;
+  bool json = false;
 };
 
 const Options<DiagnoseOptions>& diagnose_options() {
@@ -37,7 +38,8 @@ const Options<DiagnoseOptions>& diagnose_options() {
                    {"head", DiagnosedParameters::head}},
                   "whose gradients: all weights', the adapter's, or the head's alone")
           .option("pairs", &O::pairs, at_least(1), "how many pairs of the data, one at a time", "authors' code")
-          .option("output", &O::output, "write every pair's numbers to this JSONL file");
+          .option("output", &O::output, "write every pair's numbers to this JSONL file")
+          .option("json", &O::json, "print JSON instead of the table");
   return options;
 }
 
@@ -104,7 +106,11 @@ int run(const std::vector<std::string>& given) {
                        {"mean change of rejected", mean(e.rejected_change)},
                        {"the same after a normalised step, chosen", mean(e.normalised_chosen_change)},
                        {"the same after a normalised step, rejected", mean(e.normalised_rejected_change)}}};
-  fmt::print("{}", table_terminal(table, terminal_style(stdout)));
+  if (o.json) {
+    fmt::print("{}\n", table_json(table).dump(1));
+  } else {
+    fmt::print("{}", table_terminal(table, terminal_style(stdout)));
+  }
   if (o.output.empty()) return exit_success;
   std::string lines;
   for (size_t i = 0; i < d.lines.size(); ++i) {

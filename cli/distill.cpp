@@ -64,7 +64,7 @@ int run_one(const std::vector<std::string>& given) {
   }
   job.resume = resumed;
   job.configuration = describe(job, choice, nullptr).toml();
-  return finish_run("distill", job, run_distillation(job));
+  return finish_run("distill", job, run_distillation(job), resume.json);
 }
 
 int run(const std::vector<std::string>& given) {

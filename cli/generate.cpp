@@ -34,7 +34,7 @@ struct GenerateOptions {
   bool early_stopping = false;
   int64_t seed = 0;
   int64_t top_logps = 0;
-  bool logps = false;
+  bool logps = false, json = false;
   bool raw = false;
   Sampling filters;
 };
@@ -60,15 +60,16 @@ const Options<GenerateOptions>& generate_options() {
           .option("stop", &O::stop, "texts that end an answer, which is cut before them")
           .option("samples", &O::samples, at_least(1), "answers to each prompt, with streams of draws of their own")
           .option("slots", &O::slots, at_least(1), "sequences that are continued at once")
-          .option("logps", &O::logps, "with --prompts: log-probabilities of the tokens, model's and sampler's")
+          .option("logps", &O::logps, "with JSON: log-probabilities of the tokens, model's and sampler's")
           .option("top-logps", &O::top_logps, at_least(0),
-                  "with --prompts: so many likeliest tokens at each step, with log-probabilities")
+                  "with JSON: so many likeliest tokens at each step, with log-probabilities")
           .option("num-beams", &O::num_beams, at_least(1),
                   "with --prompt: search so many beams for the likeliest answer instead of drawing one")
           .option("length-penalty", &O::length_penalty, NumberRange{},
                   "beams: a finished one scores log-probability / length^this; above 0 favours longer ones")
           .option("early-stopping", &O::early_stopping, "beams: stop as soon as --num-beams have ended")
           .option("seed", &O::seed, at_least(0), "of the draws")
+          .option("json", &O::json, "with --prompt: one JSON object an answer, as --prompts prints them")
           .option("temperature", &O::temperature, non_negative, "0: always the likeliest token");
   return options;
 }
@@ -162,6 +163,34 @@ Generated answer(const Model& model, const std::vector<Message>& messages, const
   return result;
 }
 
+Json to_json(const Generated& one, size_t row, int64_t sample, const GenerateOptions& o) {
+  Json json{{"row", row}, {"sample", sample}, {"completion", one.text}, {"stopped", one.stopped}};
+  if (o.logps || o.top_logps > 0) json["ids"] = one.ids;
+  if (o.logps) json["logps"] = one.logps, json["sampler_logps"] = one.sampler_logps;
+  if (o.top_logps == 0) return json;
+  const size_t count = one.top_ids.size() / std::max<size_t>(1, one.ids.size());
+  Json steps = Json::array();
+  for (size_t t = 0; t < one.ids.size(); ++t) {
+    Json step = Json::array();
+    for (size_t k = t * count; k < (t + 1) * count; ++k) step.push_back({one.top_ids[k], one.top_logps[k]});
+    steps.push_back(std::move(step));
+  }
+  json["top_logps"] = std::move(steps);
+  return json;
+}
+
+/// Answers the prompts `samples` times each and prints a JSON object an answer.
+void answer_as_json(const Model& model, const GenerateOptions& o, const std::vector<std::vector<int32_t>>& prompts) {
+  const auto samples = static_cast<size_t>(o.samples);
+  std::vector<std::vector<int32_t>> repeated;
+  for (const auto& prompt : prompts) repeated.insert(repeated.end(), samples, prompt);
+  const std::vector<Generated> all = generate(model.transformer, repeated, generation_options(o, model));
+  for (size_t i = 0; i < all.size(); ++i) {
+    fmt::print("{}\n", to_json(all[i], i / samples, static_cast<int64_t>(i % samples), o)
+                           .dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+}
+
 /// The likeliest answer that beams find, and with --samples the next ones.
 void answer_by_beams(const Model& model, const GenerateOptions& o) {
   const BeamSearchOptions options{
@@ -205,36 +234,14 @@ std::vector<Message> messages_of_row(const Json& row, const GenerateOptions& o, 
   return messages;
 }
 
-Json to_json(const Generated& one, size_t row, int64_t sample, const GenerateOptions& o) {
-  Json json{{"row", row}, {"sample", sample}, {"completion", one.text}, {"stopped", one.stopped}};
-  if (o.logps || o.top_logps > 0) json["ids"] = one.ids;
-  if (o.logps) json["logps"] = one.logps, json["sampler_logps"] = one.sampler_logps;
-  if (o.top_logps == 0) return json;
-  const size_t count = one.top_ids.size() / std::max<size_t>(1, one.ids.size());
-  Json steps = Json::array();
-  for (size_t t = 0; t < one.ids.size(); ++t) {
-    Json step = Json::array();
-    for (size_t k = t * count; k < (t + 1) * count; ++k) step.push_back({one.top_ids[k], one.top_logps[k]});
-    steps.push_back(std::move(step));
-  }
-  json["top_logps"] = std::move(steps);
-  return json;
-}
-
 void answer_file(const Model& model, const GenerateOptions& o) {
   std::vector<std::vector<int32_t>> prompts;
   read_jsonl(o.prompts, [&](int64_t line, const Json& row) {
-    const std::vector<int32_t> ids =
-        encode_prompt(model, messages_of_row(row, o, fmt::format("{}:{}", o.prompts, line)), format_of(o));
-    for (int64_t sample = 0; sample < o.samples; ++sample) prompts.push_back(ids);
+    prompts.push_back(
+        encode_prompt(model, messages_of_row(row, o, fmt::format("{}:{}", o.prompts, line)), format_of(o)));
   });
   if (prompts.empty()) fail("{}: there is no prompt in it", o.prompts);
-  const std::vector<Generated> all = generate(model.transformer, prompts, generation_options(o, model));
-  for (size_t i = 0; i < all.size(); ++i) {
-    const auto samples = static_cast<size_t>(o.samples);
-    fmt::print("{}\n", to_json(all[i], i / samples, static_cast<int64_t>(i % samples), o)
-                           .dump(-1, ' ', false, Json::error_handler_t::replace));
-  }
+  answer_as_json(model, o, prompts);
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -244,8 +251,10 @@ int run(const std::vector<std::string>& arguments) {
   const int ways = !o.prompt.empty() + !o.prompts.empty() + o.chat;
   if (ways == 0) fail("kullback generate: --prompt is missing (or --prompts, or --chat)");
   if (ways > 1) fail("kullback generate: --prompt, --prompts and --chat exclude one another");
-  if ((o.logps || o.top_logps > 0) && o.prompts.empty())
-    fail("kullback generate: --logps and --top-logps go with --prompts");
+  const bool as_json = !o.prompts.empty() || o.json;
+  if ((o.logps || o.top_logps > 0) && !as_json)
+    fail("kullback generate: --logps and --top-logps go with --prompts, or --prompt and --json");
+  if (o.json && (o.chat || o.num_beams > 1)) fail("option --json: goes with neither --chat nor --num-beams");
   if (o.num_beams > 1 && (o.prompt.empty() || o.temperature > 0 || !o.stop.empty()))
     fail("kullback generate: --num-beams goes with --prompt, and with neither --temperature nor --stop");
   if (o.num_beams > 1 && o.samples > o.num_beams) fail("option --samples: {} of {} beams", o.samples, o.num_beams);
@@ -264,6 +273,8 @@ int run(const std::vector<std::string>& arguments) {
     answer_by_beams(model, o);
   } else if (!o.prompts.empty()) {
     answer_file(model, o);
+  } else if (o.json) {
+    answer_as_json(model, o, {encode_prompt(model, messages_of(o, o.prompt), format_of(o))});
   } else {
     for (int64_t sample = 0; sample < o.samples; ++sample)
       answer(model, messages_of(o, o.prompt), o, static_cast<uint64_t>(sample));

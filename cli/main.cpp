@@ -56,7 +56,10 @@ void print_overview() {
   for (const Program& program : programs()) fmt::print("  {:<12} {}\n", program.name, program.summary);
   fmt::print(
       "\nEvery command explains itself with --help. For all of them: --threads N, --quiet, --verbose, --version.\n"
-      "Exit status: 0 success, 1 a check did not pass, 2 bad input, 130 interrupted.\n\n"
+      "What a command finds goes to standard output, with --json as JSON; notes and progress to standard error.\n"
+      "Colours: only on a terminal, and never where NO_COLOR is set.\n"
+      "Exit status: 0 success, 1 a check or claim did not pass, 2 bad input, 3 a fault of the program, 130 "
+      "interrupted.\n\n"
       "First steps:\n"
       "  kullback pull smollm2-135m-instruct\n"
       "  kullback generate --model smollm2-135m-instruct --prompt \"What is the capital of France?\"\n"

@@ -85,16 +85,30 @@ int run(const std::vector<std::string>& arguments) {
   return exit_success;
 }
 
-Command describe_explain(std::vector<std::string>& names) {
+struct ExplainOptions {
+  bool json = false;
+};
+
+const Options<ExplainOptions>& explain_options() {
+  static const auto options =
+      Options<ExplainOptions>().option("json", &ExplainOptions::json, "the same as one JSON object");
+  return options;
+}
+
+Command describe_explain(ExplainOptions& o, std::vector<std::string>& names) {
   Command command("explain", "what a method is, its formula, when to use it, its options and papers");
-  command.arguments("NAME", &names, "a method, as `kullback methods` lists it", 1, 1).example("kullback explain dpo");
+  command.arguments("NAME", &names, "a method, as `kullback methods` lists it", 1, 1)
+      .options("Options", explain_options(), &o)
+      .example("kullback explain dpo");
   return command;
 }
 
 int run_explain(const std::vector<std::string>& arguments) {
+  ExplainOptions o;
   std::vector<std::string> names;
-  if (!describe_explain(names).parse(arguments)) return exit_success;
-  fmt::print("{}", explain(find_method(names.front())));
+  if (!describe_explain(o, names).parse(arguments)) return exit_success;
+  const Method& method = find_method(names.front());
+  fmt::print("{}", o.json ? method_json(method).dump(2) + "\n" : explain(method));
   return exit_success;
 }
 
@@ -106,8 +120,9 @@ const RegisteredProgram methods_program{{"methods", "list the methods that are b
                                          run}};
 const RegisteredProgram explain_program{{"explain", "what a method is, when to use it, and its options",
                                          [] {
+                                           static ExplainOptions o;
                                            static std::vector<std::string> names;
-                                           return describe_explain(names);
+                                           return describe_explain(o, names);
                                          },
                                          run_explain}};
 

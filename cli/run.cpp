@@ -7,6 +7,7 @@
 
 #include "cli/compare.h"
 #include "cli/program.h"
+#include "cli/silent_output.h"
 #include "cli/training.h"
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 struct RunGridOptions {
   std::string output;
   std::vector<std::string> figures;
-  bool list = false;
+  bool list = false, json = false;
 };
 
 const Options<RunGridOptions>& grid_options() {
@@ -34,7 +35,8 @@ const Options<RunGridOptions>& grid_options() {
       Options<O>()
           .option("output", &O::output, "the folder of all runs, in place of the plan's")
           .option("figures", &O::figures, "held-out figures of the table, in its order; else those that every run has")
-          .option("list", &O::list, "show what would be run, and what is complete, and run nothing");
+          .option("list", &O::list, "show what would be run, and what is complete, and run nothing")
+          .option("json", &O::json, "print the table, or the list, as JSON");
   return options;
 }
 
@@ -223,22 +225,29 @@ int run_grid(const std::vector<std::string>& given) {
   const fs::path output = options.output.empty() ? plan.output : options.output;
   if (output.empty()) fail("{}: output is missing, such as output = \"runs/grid\"", plan.path);
   const std::vector<Combination> runs = combinations(plan);
+  Json listed = Json::array();
   for (size_t i = 0; i < runs.size(); ++i) {
     const fs::path folder = output / folder_name(runs[i]);
     const RunState state = run_state(folder);
     const bool complete = state == RunState::complete, begun = state == RunState::begun;
     if (options.list) {
-      fmt::print("{}  {}\n", complete ? "complete" : begun ? "begun   " : "to do   ", folder.string());
+      const char* word = complete ? "complete" : begun ? "begun" : "to do";
+      listed.push_back({{"folder", folder.string()}, {"state", word}});
+      if (!options.json) fmt::print("{:<8}  {}\n", word, folder.string());
       continue;
     }
     note(fmt::format("run {} of {}: {}{}", i + 1, runs.size(), folder_name(runs[i]), complete ? ", complete" : ""));
     if (complete) continue;
+    const SilentOutput silent(options.json);
     const int status = program.run(begun ? std::vector<std::string>{"--resume", folder.string()}
                                          : arguments_of(plan, runs[i], folder));
     if (status == exit_interrupted) fmt::print(stderr, "to go on with the plan: kullback run {}\n", plan.path);
     if (status != exit_success) return status;
   }
-  if (options.list) return exit_success;
+  if (options.list) {
+    if (options.json) fmt::print("{}\n", listed.dump(1));
+    return exit_success;
+  }
   const Table table = table_of(plan, runs, output, options.figures);
   write_file(output / "table.csv", table_csv(table));
   write_file(output / "table.json", table_json(table).dump(1) + "\n");
@@ -248,6 +257,10 @@ int run_grid(const std::vector<std::string>& given) {
   page.sections.push_back({"Held out", {table}});
   page.file_name = "runs";
   write_file(output / "table.html", page_html(page));
+  if (options.json) {
+    fmt::print("{}\n", table_json(table).dump(1));
+    return exit_success;
+  }
   fmt::print("\n{}table    {}\n", table_terminal(table, terminal_style(stdout)), (output / "table.html").string());
   return exit_success;
 }

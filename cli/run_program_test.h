@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -32,6 +34,26 @@ inline Outcome run_program(const std::string& arguments) {
   const std::string line = fmt::format("'{}' {} >'{}.out' 2>'{}.err'", KULLBACK_PROGRAM, arguments, base, base);
   const int status = std::system(line.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, contents(base + ".out"), contents(base + ".err")};
+}
+
+/// First words of the lines that are indented by two, and begin with `with`.
+inline std::vector<std::string> first_words(const std::string& text, const std::string& with) {
+  std::vector<std::string> words;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream stream(line);
+    std::string word;
+    if (line.starts_with("  ") && !line.starts_with("   ") && stream >> word && word.starts_with(with))
+      words.push_back(word);
+  }
+  return words;
+}
+
+/// All commands, as the program lists them.
+inline std::vector<std::string> command_names() {
+  const std::string overview = run_program("--help").out;
+  const size_t begin = overview.find("Commands:"), end = overview.find("Every command");
+  return first_words(overview.substr(begin, end - begin), "");
 }
 
 /// An empty folder of this test's own.

@@ -58,7 +58,7 @@ int run(const std::vector<std::string>& given) {
   if (!describe(job, &resume).parse(arguments)) return exit_success;
   require_inputs("sft", job);
   job.configuration = describe(job, nullptr).toml();
-  return finish_run("sft", job, run_supervised(job));
+  return finish_run("sft", job, run_supervised(job), resume.json);
 }
 
 const RegisteredProgram program{{"sft", "train a model on given responses by maximum likelihood",

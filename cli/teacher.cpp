@@ -14,12 +14,23 @@
 namespace kullback {
 namespace {
 
-Command describe_record(RecordOptions& record, DataOptions& data) {
+struct PrintOptions {
+  bool json = false;
+};
+
+const Options<PrintOptions>& print_options() {
+  static const auto options = Options<PrintOptions>().option("json", &PrintOptions::json, "print one JSON object");
+  return options;
+}
+
+Command describe_record(RecordOptions& record, DataOptions& data, PrintOptions& print) {
   Command command("teacher record", "keep the top of a teacher's rows over a data file",
                   "Runs the teacher over the responses of a data file and keeps the likeliest tokens of each row with "
                   "their\nlog-probabilities, in a file that `kullback distill --teacher-record` reads instead of a "
                   "teacher. An\ninterrupted recording goes on when the command is given again.");
-  command.options("Recording", record_options(), &record).options("Data", data_options(), &data);
+  command.options("Recording", record_options(), &record)
+      .options("Data", data_options(), &data)
+      .options("Output", print_options(), &print);
   command.example("kullback teacher record --teacher smollm2-135m-instruct --data rows.jsonl --output rows.teacher");
   return command;
 }
@@ -34,12 +45,24 @@ const Options<InspectOptions>& inspect_options() {
   return options;
 }
 
-Command describe_inspect(InspectOptions& options, std::vector<std::string>& files) {
+Command describe_inspect(InspectOptions& options, std::vector<std::string>& files, PrintOptions& print) {
   Command command("teacher inspect", "what a store of a teacher's rows holds; checks all of it");
   command.arguments("FILE", &files, "a store that `kullback teacher record` has written", 1, 1)
       .options("Inspect", inspect_options(), &options)
+      .options("Output", print_options(), &print)
       .example("kullback teacher inspect rows.teacher --row 0");
   return command;
+}
+
+Json format_json(const TeacherStoreFormat& f, int64_t rows, int64_t bytes) {
+  const StoreBounds bounds = store_bounds(f, 1);
+  return {{"rows", rows},
+          {"vocabulary", f.vocabulary},
+          {"k", f.k},
+          {"p", f.p},
+          {"bytes", bytes},
+          {"decoding_error",
+           {{"log_probability", bounds.log_probability}, {"kl", bounds.kl}, {"tv", bounds.total_variation}}}};
 }
 
 void print_format(const TeacherStoreFormat& f, int64_t rows, int64_t bytes) {
@@ -57,7 +80,8 @@ void print_format(const TeacherStoreFormat& f, int64_t rows, int64_t bytes) {
 int record(const std::vector<std::string>& arguments) {
   RecordOptions options;
   DataOptions data;
-  if (!describe_record(options, data).parse(arguments)) return exit_success;
+  PrintOptions printing;
+  if (!describe_record(options, data, printing).parse(arguments)) return exit_success;
   for (const auto& [name, value] :
        {std::pair{"teacher", options.teacher}, {"data", data.data}, {"output", options.output}}) {
     if (value.empty()) fail("kullback teacher record: --{} is missing", name);
@@ -72,6 +96,17 @@ int record(const std::vector<std::string>& arguments) {
     fmt::print(stderr, "stopped after row {}; the same command goes on from the last whole block\n", result.rows);
     return exit_interrupted;
   }
+  if (printing.json) {
+    Json json = format_json(result.format, result.rows, result.bytes);
+    json["measured"] = {
+        {"rows", result.measured},
+        {"tokens_a_row", result.kept},
+        {"truncation", {{"kl", result.truncation_kl}, {"tv", result.truncation_tv}}},
+        {"decoding",
+         {{"log_probability", result.decoding_logp}, {"kl", result.decoding_kl}, {"tv", result.decoding_tv}}}};
+    fmt::print("{}\n", json.dump(1));
+    return exit_success;
+  }
   print_format(result.format, result.rows, result.bytes);
   fmt::print(
       "measured        on {} rows: {:.1f} tokens a row; cutting the rows costs KL(kept || full) {:.4g} nats and TV "
@@ -85,10 +120,10 @@ int record(const std::vector<std::string>& arguments) {
 int inspect(const std::vector<std::string>& arguments) {
   InspectOptions options;
   std::vector<std::string> files;
-  if (!describe_inspect(options, files).parse(arguments)) return exit_success;
+  PrintOptions printing;
+  if (!describe_inspect(options, files, printing).parse(arguments)) return exit_success;
   const TeacherStore store = TeacherStore::open(files[0]);
   store.check();
-  print_format(store.format(), store.rows(), store.bytes());
   double tokens = 0, mass = 0, kl = 0;
   for (int64_t r = 0; r < store.rows(); ++r) {
     const TeacherRow row = store.row(r);
@@ -97,6 +132,18 @@ int inspect(const std::vector<std::string>& arguments) {
     tokens += static_cast<double>(row.ids.size()), mass += kept, kl -= std::log(std::min(kept, 1.0));
   }
   const double n = std::max<double>(1, static_cast<double>(store.rows()));
+  if (printing.json) {
+    Json json = format_json(store.format(), store.rows(), store.bytes());
+    json["tokens_a_row"] = tokens / n, json["kept_mass"] = mass / n, json["truncation_kl"] = kl / n;
+    if (options.row >= 0) {
+      const TeacherRow row = store.row(options.row);
+      json["row"] = {{"ids", row.ids}, {"logps", row.logps}};
+      if (store.format().labels) json["row"]["label_logp"] = row.label_logp;
+    }
+    fmt::print("{}\n", json.dump(1));
+    return exit_success;
+  }
+  print_format(store.format(), store.rows(), store.bytes());
   fmt::print(
       "tokens a row    {:.2f}\nkept mass       {:.4f} (mean); KL(kept || full) {:.4g} nats\nchecksums       all "
       "right\n",
@@ -124,19 +171,34 @@ int run(const std::vector<std::string>& arguments) {
     DataOptions data;
     InspectOptions looked;
     std::vector<std::string> files;
-    fmt::print("{}\n{}", describe_record(options, data).help(), describe_inspect(looked, files).help());
+    PrintOptions printing;
+    fmt::print("{}\n{}", describe_record(options, data, printing).help(),
+               describe_inspect(looked, files, printing).help());
     return action.empty() ? exit_bad_input : exit_success;
   }
   fail("kullback teacher: \"{}\" is neither record nor inspect{}", action, suggestion(action, known));
 }
 
-const RegisteredProgram program{{"teacher", "keep the top of a teacher's rows in a file, and look into it",
-                                 [] {
-                                   static RecordOptions record;
-                                   static DataOptions data;
-                                   return describe_record(record, data);
-                                 },
-                                 run}};
+/// Both actions in one, as completion and the manual know the command.
+Command describe_both() {
+  static RecordOptions recording;
+  static InspectOptions looked;
+  static DataOptions data;
+  static PrintOptions printing;
+  static std::vector<std::string> words;
+  Command command("teacher", "keep the top of a teacher's rows in a file, and look into it");
+  command.arguments("record|inspect", &words, "what to do; inspect takes the file too", 1)
+      .options("Recording", record_options(), &recording)
+      .options("Data", data_options(), &data)
+      .options("Inspect", inspect_options(), &looked)
+      .options("Output", print_options(), &printing)
+      .example("kullback teacher record --teacher smollm2-135m-instruct --data rows.jsonl --output rows.teacher")
+      .example("kullback teacher inspect rows.teacher --row 0");
+  return command;
+}
+
+const RegisteredProgram program{
+    {"teacher", "keep the top of a teacher's rows in a file, and look into it", describe_both, run}};
 
 }  // namespace
 }  // namespace kullback

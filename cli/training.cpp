@@ -1,5 +1,6 @@
 #include "cli/training.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -11,8 +12,12 @@
 namespace kullback {
 
 const Options<ResumeOptions>& resume_options() {
-  static const auto options = Options<ResumeOptions>().option(
-      "resume", &ResumeOptions::resume, "go on with the interrupted run in this folder; takes no other option");
+  using O = ResumeOptions;
+  static const auto options =
+      Options<O>()
+          .option("resume", &O::resume,
+                  "go on with the interrupted run in this folder; takes no other option but --json")
+          .option("json", &O::json, "print one JSON object of what came out instead of a table");
   return options;
 }
 
@@ -33,12 +38,16 @@ std::vector<std::string> resumed_arguments(const std::string& command, const std
   const auto folder = Command::peek(given, "resume");
   *resumed = folder.has_value();
   if (!folder) return given;
-  if (given.size() > 2)
+  const bool json = std::ranges::find(given, "--json") != given.end();
+  const size_t own = std::ranges::find(given, "--resume") == given.end() ? 1 : 2;  // --resume=FOLDER is one word
+  if (given.size() > own + (json ? 1 : 0))
     fail("kullback {}: --resume takes no other option; the run goes on as {}/config.toml says", command, *folder);
   const auto config = std::filesystem::path(*folder) / "config.toml";
   if (!std::filesystem::exists(config)) fail("option --resume: {} holds no run (no config.toml)", *folder);
   if (run_state(*folder) == RunState::complete) fail("option --resume: the run in {} is complete", *folder);
-  return {"--config", config.string(), "--output", *folder};
+  std::vector<std::string> arguments{"--config", config.string(), "--output", *folder};
+  if (json) arguments.emplace_back("--json");
+  return arguments;
 }
 
 void require_inputs(const std::string& command, const RunJob& job) {
@@ -48,12 +57,33 @@ void require_inputs(const std::string& command, const RunJob& job) {
   }
 }
 
-int finish_run(const std::string& command, const RunJob& job, const RunResult& result) {
+namespace {
+
+Json json_of(const RunJob& job, const RunResult& result) {
+  Json json{{"output", job.run.output},
+            {"steps", result.loop.steps},
+            {"seconds", result.loop.seconds},
+            {"trained", result.trained},
+            {"report", result.report}};
+  for (const auto& [key, figures] : {std::pair{"before", &result.loop.before}, {"after", &result.loop.after}}) {
+    json[key] = Json::object();
+    for (const auto& [name, value] : *figures) json[key][name] = figure_json(value);
+  }
+  return json;
+}
+
+}  // namespace
+
+int finish_run(const std::string& command, const RunJob& job, const RunResult& result, bool json) {
   if (!processes().first()) return result.loop.interrupted ? exit_interrupted : exit_success;
   if (result.loop.interrupted) {
     fmt::print(stderr, "stopped after step {}; to go on: kullback {} --resume {}\n", result.loop.steps, command,
                job.run.output);
     return exit_interrupted;
+  }
+  if (json) {
+    fmt::print("{}\n", json_of(job, result).dump(1));
+    return exit_success;
   }
   Table table{
       .title = "", .columns = {text_column("held out"), number_column("before"), number_column("after")}, .rows = {}};

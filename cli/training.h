@@ -12,6 +12,7 @@ namespace kullback {
 /// What commands that train share: how an interrupted run goes on, and how a run ends.
 struct ResumeOptions {
   std::string resume;
+  bool json = false;
 };
 const Options<ResumeOptions>& resume_options();
 
@@ -39,7 +40,7 @@ std::vector<std::string> resumed_arguments(const std::string& command, const std
 /// An Error where what every run needs is missing.
 void require_inputs(const std::string& command, const RunJob& job);
 
-/// Prints what came out, or how to go on; gives back the exit status.
-int finish_run(const std::string& command, const RunJob& job, const RunResult& result);
+/// Prints what came out, as a table or as JSON, or how to go on; gives back the exit status.
+int finish_run(const std::string& command, const RunJob& job, const RunResult& result, bool json);
 
 }  // namespace kullback

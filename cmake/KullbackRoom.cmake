@@ -146,6 +146,23 @@ function(kullback_program)
   endif()
 endfunction()
 
+# examples/NAME.cpp becomes build/examples/NAME: a user's own program against the library. Each is run as a test.
+function(kullback_examples)
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/*.cpp")
+  foreach(source IN LISTS sources)
+    get_filename_component(name "${source}" NAME_WE)
+    add_executable(example_${name} "${source}")
+    set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/examples")
+    target_link_libraries(example_${name} PRIVATE kullback kullback_warnings)
+    target_compile_options(example_${name} PRIVATE -Wno-missing-field-initializers)  # a user's own flags
+    target_precompile_headers(example_${name} REUSE_FROM kullback_precompiled)
+    if(BUILD_TESTING)
+      add_test(NAME Example.${name} COMMAND example_${name})
+      set_tests_properties(Example.${name} PROPERTIES LABELS "cli" TIMEOUT 300 ENVIRONMENT "OMP_NUM_THREADS=1")
+    endif()
+  endforeach()
+endfunction()
+
 # bench/NAME.cpp becomes build/bench/NAME.
 function(kullback_benches)
   find_package(benchmark)
@@ -164,6 +181,18 @@ function(kullback_install)
   install(TARGETS kullback kullback_settings EXPORT KullbackTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   if(TARGET kullback_cli)
     install(TARGETS kullback_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    # What shells and man know of the program, written by the program itself.
+    install(CODE "
+      function(kullback_writes file)
+        set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATAROOTDIR}/\${file}\")
+        message(STATUS \"Installing: \${file}\")
+        get_filename_component(folder \"\${file}\" DIRECTORY)
+        file(MAKE_DIRECTORY \"\${folder}\")
+        execute_process(COMMAND \"$<TARGET_FILE:kullback_cli>\" \${ARGN} OUTPUT_FILE \"\${file}\" COMMAND_ERROR_IS_FATAL ANY)
+      endfunction()
+      kullback_writes(bash-completion/completions/kullback completion bash)
+      kullback_writes(zsh/site-functions/_kullback completion zsh)
+      kullback_writes(man/man1/kullback.1 man)")
   endif()
   install(DIRECTORY kullback/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/kullback FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE
     PATTERN "*-inl.h" EXCLUDE PATTERN "precompiled.h" EXCLUDE)

@@ -216,6 +216,8 @@ std::string Command::help() const {
   }
   text += "\nGeneral:\n  --config FILE                TOML file with any of these options; flags override it\n";
   text += "  -h, --help                   this text\n";
+  text += "  -q, --quiet                  errors only, no progress and no notes; -v, --verbose: more than usual\n";
+  text += "  --threads N                  threads to compute with; else one a processor\n";
   if (!examples_.empty()) {
     text += "\nExamples:\n";
     for (const std::string& line : examples_) text += "  " + line + "\n";

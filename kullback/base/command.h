@@ -12,6 +12,20 @@ namespace kullback {
 /// (TOML) first and from the command line after that, so that a flag overrides the file.
 class Command {
  public:
+  /// Options under one heading, and the struct that they fill.
+  struct Group {
+    std::string heading;
+    const OptionSet* set;
+    void* target;
+  };
+  /// Arguments without a name.
+  struct Positional {
+    std::string name;
+    std::vector<std::string>* values;
+    std::string help;
+    size_t minimum, maximum;
+  };
+
   Command(std::string name, std::string summary, std::string description = "");
 
   /// Binds all options of a set to `target`, which must outlive the command. Two options of one name are a fault of ours.
@@ -29,23 +43,16 @@ class Command {
   std::string toml() const;  ///< the same as a TOML file that `--config` reads back
   const std::string& name() const { return name_; }
   const std::string& summary() const { return summary_; }
+  const std::string& description() const { return description_; }
+  const std::vector<Group>& groups() const { return groups_; }
+  const std::vector<Positional>& positionals() const { return positionals_; }
+  const std::vector<std::string>& examples() const { return examples_; }
   std::string page() const;  ///< the command's page for the docs, Markdown
 
   /// The value that an option will have, before the command is complete: `--method` decides which options follow.
   static std::optional<std::string> peek(const std::vector<std::string>& arguments, const std::string& option);
 
  private:
-  struct Group {
-    std::string heading;
-    const OptionSet* set;
-    void* target;
-  };
-  struct Positional {
-    std::string name;
-    std::vector<std::string>* values;
-    std::string help;
-    size_t minimum, maximum;
-  };
   std::vector<std::string> option_names() const;
   void read_config(const std::string& path);
 

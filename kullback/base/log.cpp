@@ -5,12 +5,16 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "kullback/base/terminal.h"
+
 namespace kullback {
 namespace {
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = spdlog::stderr_color_st("kullback");
+    const auto colours = shows_colours(stderr) ? spdlog::color_mode::always : spdlog::color_mode::never;
+    auto made =
+        std::make_shared<spdlog::logger>("kullback", std::make_shared<spdlog::sinks::stderr_color_sink_st>(colours));
     made->set_pattern("%^%v%$");
     made->set_level(spdlog::level::info);
     return made;

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "kullback/base/terminal.h"
 #include "kullback/report/escape.h"
 
 namespace kullback {
@@ -131,12 +130,15 @@ std::string html_text(const Cell& cell, const NumberFormat& format) {
                      escape_html(text.substr(bounds + 1)));
 }
 
+Json number_json(double v) {
+  if (std::isnan(v)) return nullptr;
+  return std::isinf(v) ? Json(v > 0 ? "inf" : "-inf") : Json(v);
+}
+
 Json json_value(const Cell& cell) {
   return std::visit(
       Overloaded{[](std::monostate) { return Json(nullptr); }, [](const std::string& v) { return Json(clean_utf8(v)); },
-                 [](const Interval& v) {
-                   return Json{{"value", v.value}, {"low", v.low}, {"high", v.high}};
-                 },
+                 [](const Interval& v) { return figure_json(v); }, [](double v) { return number_json(v); },
                  [](const auto& v) { return Json(v); }},
       cell.value);
 }
@@ -154,15 +156,10 @@ std::string cell_text(const Cell& cell, const NumberFormat& column_format) {
 }
 
 TerminalStyle terminal_style(std::FILE* stream) {
-  const int descriptor = fileno(stream);
-  if (descriptor < 0 || isatty(descriptor) == 0) return {};
-  const char* no_colour = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  const bool wanted = no_colour == nullptr || *no_colour == '\0';  // no-color.org: set and not empty
-  const bool able = terminal != nullptr && std::string_view(terminal) != "dumb";
+  if (!is_terminal(stream)) return {};
   winsize size{};
-  const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return {wanted && able, known ? size.ws_col : 80};
+  const bool known = ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return {shows_colours(stream), known ? size.ws_col : 80};
 }
 
 std::string table_terminal(const Table& table, const TerminalStyle& style) {
@@ -283,6 +280,10 @@ std::string table_csv(const Table& table) {
     result += "\r\n";
   }
   return result;
+}
+
+Json figure_json(const Interval& v) {
+  return {{"value", number_json(v.value)}, {"low", number_json(v.low)}, {"high", number_json(v.high)}};
 }
 
 Json table_json(const Table& table) {

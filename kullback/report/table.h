@@ -72,7 +72,9 @@ std::string table_markdown(const Table& table);
 std::string table_html(const Table& table, std::size_t row_limit = 2000);
 /// RFC 4180 with a header line. A column with intervals becomes three: name, name_low, name_high. Numbers in full.
 std::string table_csv(const Table& table);
-/// An array of one object a row, keyed by column names; intervals are {"value", "low", "high"}.
+/// {"value", "low", "high"}; infinities are "inf" and "-inf", what is not known is null.
+Json figure_json(const Interval& interval);
+/// An array of one object a row, keyed by column names.
 Json table_json(const Table& table);
 
 }  // namespace kullback
