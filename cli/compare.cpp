@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/program.h"
+#include "cli/silent_output.h"
 #include "cli/training.h"
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
@@ -14,6 +15,7 @@
 #include "kullback/base/suggest.h"
 #include "kullback/io/files.h"
 #include "kullback/io/jsonl.h"
+#include "kullback/report/frontier.h"
 #include "kullback/report/page.h"
 #include "kullback/report/plot.h"
 #include "kullback/report/progress.h"
@@ -72,26 +74,16 @@ Plot plot_of(const Comparison& comparison) {
     own.title = found->title, own.unit = found->unit;
     return own;
   };
-  Plot plot{.title = "What each method bought, and how far it moved for it",
-            .note = "held out, with 95 % intervals over rows",
-            .x = axis(comparison.price),
-            .y = axis(comparison.bought),
-            .series = {}};
+  std::vector<FrontierEntry> entries;
   for (const std::string& method : comparison.methods) {
     const Json evaluation = read_json(fs::path(comparison.output) / method / "evaluation.json");
-    const Interval x = held_out_figure(evaluation, comparison.price),
-                   y = held_out_figure(evaluation, comparison.bought);
-    plot.series.push_back({.name = method,
-                           .mark = Mark::points,
-                           .x = {x.value},
-                           .y = {y.value},
-                           .low = {y.low},
-                           .high = {y.high},
-                           .x_low = {x.low},
-                           .x_high = {x.high},
-                           .labels = {method},
-                           .show_labels = true});
+    entries.push_back({.name = method,
+                       .divergence = held_out_figure(evaluation, comparison.price),
+                       .reward = held_out_figure(evaluation, comparison.bought)});
   }
+  Plot plot = frontier_plot(entries, axis(comparison.price), axis(comparison.bought));
+  plot.title = "What each method bought, and how far it moved for it";
+  plot.note = "held out, with 95 % intervals over rows";
   return plot;
 }
 
@@ -170,6 +162,7 @@ int compare(const Comparison& comparison) {
     note(fmt::format("{} ({} of {})", method,
                      std::ranges::find(comparison.methods, method) - comparison.methods.begin() + 1,
                      comparison.methods.size()));
+    const SilentOutput silent(comparison.json);
     const int status = comparison.run(state == RunState::begun ? std::vector<std::string>{"--resume", own.string()}
                                                                : arguments_of(comparison, method));
     if (status == exit_interrupted)
@@ -179,8 +172,12 @@ int compare(const Comparison& comparison) {
   }
   const Table table = table_of(comparison);
   write_table(comparison, table);
-  fmt::print("\n{}comparison {}\n", table_terminal(table, terminal_style(stdout)),
-             (folder / "comparison.html").string());
+  if (comparison.json) {
+    fmt::print("{}\n", table_json(table).dump(1));
+  } else {
+    fmt::print("\n{}comparison {}\n", table_terminal(table, terminal_style(stdout)),
+               (folder / "comparison.html").string());
+  }
   return exit_success;
 }
 
@@ -199,10 +196,12 @@ bool resumed_comparison(const std::string& folder, Comparison& comparison) {
 
 int run_or_compare(Comparison comparison, const std::vector<std::string>& arguments) {
   const auto folder = Command::peek(arguments, "resume");
+  comparison.json = std::ranges::find(arguments, "--json") != arguments.end();
   if (folder) return resumed_comparison(*folder, comparison) ? compare(comparison) : comparison.run(arguments);
   comparison.methods = compared_methods(Command::peek(arguments, "method").value_or(comparison.otherwise));
   if (comparison.methods.size() == 1) return comparison.run(arguments);
   comparison.arguments = arguments;
+  std::erase(comparison.arguments, "--json");  // of the table, once, and not of each run
   comparison.output = Command::peek(arguments, "output").value_or("");
   if (comparison.output.empty()) fail("kullback {}: --output is missing", comparison.command);
   for (const std::string& method : comparison.methods) find_method(method, comparison.family);

@@ -37,6 +37,7 @@ struct Comparison {
   std::vector<std::string> methods = {};
   std::vector<std::string> arguments = {};  ///< as they were given
   std::string output = {};                  ///< a run folder a method is written in it, and the table
+  bool json = false;                        ///< print the table as JSON
 };
 
 /// Runs the one method that --method names; or where it names several, each in a folder of its own within --output, and then

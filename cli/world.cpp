@@ -7,6 +7,7 @@
 #include "cli/program.h"
 #include "kullback/base/error.h"
 #include "kullback/io/files.h"
+#include "kullback/report/frontier.h"
 #include "kullback/report/plot.h"
 #include "kullback/report/progress.h"
 #include "kullback/report/table.h"
@@ -20,7 +21,7 @@ struct ShowOptions {
   double optimum_beta = 1;
   int64_t show = 12, frontier = 24;
   std::vector<std::string> divergence{"kl", "reverse-kl", "js", "tv", "chi2", "hellinger"};
-  std::string plot;
+  std::string plot, output;
   bool json = false;
 };
 
@@ -36,6 +37,8 @@ const Options<ShowOptions>& show_options() {
           .option("distances", &ShowOptions::divergence,
                   "measured between each policy and the reference, on responses and summed over tokens")
           .option("plot", &ShowOptions::plot, "write the reward-KL plot to this SVG file")
+          .option("output", &ShowOptions::output,
+                  "write world.json, which `kullback frontier` reads, and frontier.svg into this new folder")
           .option("json", &ShowOptions::json, "one JSON object instead of tables");
   return options;
 }
@@ -64,7 +67,7 @@ Command describe(WorldJob& job) {
   }
   command.example("kullback world")
       .example("kullback world --vocabulary 4 --length 4 --reward \"count:1 + random\" --plot frontier.svg")
-      .example("kullback world --method dpo --beta 0.5 --pairs 200 --label-noise 0.1")
+      .example("kullback world --method dpo --beta 0.5 --pairs 200 --label-noise 0.1 --output worlds/dpo")
       .example("kullback world --policy transformer --method dpo --reward random --proxy \"random + length\"");
   return command;
 }
@@ -116,17 +119,30 @@ Table table_of_frontier(const WorldView& view) {
 }
 
 Plot plot_of(const WorldView& view) {
-  Series curve{.name = "exact frontier"};
-  for (const FrontierPoint& point : view.frontier) curve.x.push_back(point.kl), curve.y.push_back(point.reward);
-  Plot plot{.title = "Reward against KL",
-            .note = view.description,
-            .x = {.title = "KL(policy || reference)", .unit = "nats a response", .minimum = 0},
-            .y = {.title = "expected reward"},
-            .series = {curve}};
-  for (const auto& [name, s] : view.standings) {
-    plot.series.push_back({.name = name, .mark = Mark::points, .x = {s.kl}, .y = {s.reward}, .labels = {name}});
-  }
+  FrontierCurve curve{.name = "exact frontier", .divergence = {}, .reward = {}};
+  for (const FrontierPoint& point : view.frontier)
+    curve.divergence.push_back(point.kl), curve.reward.push_back(point.reward);
+  std::vector<FrontierEntry> entries;
+  for (const auto& [name, s] : view.standings)
+    entries.push_back({.name = name, .divergence = {.value = s.kl}, .reward = {.value = s.reward}});
+  Plot plot = frontier_plot(entries, {.title = "KL(policy || reference)", .unit = "nats/response", .minimum = 0},
+                            {.title = "expected reward"}, {curve});
+  plot.title = "Reward against KL";
+  plot.note = view.description;
   return plot;
+}
+
+Json json_of(const WorldJob& job, const WorldView& view) {
+  return {{"world", world_options().values(&job.world)},       {"description", view.description},
+          {"responses", table_json(table_of_responses(view))}, {"frontier", table_json(table_of_frontier(view))},
+          {"standings", table_json(table_of_standings(view))}, {"divergences", table_json(table_of_divergences(view))}};
+}
+
+void write_folder(const WorldJob& job, const WorldView& view) {
+  NewFolder folder(job.show.output);
+  write_file(folder.path() / "world.json", json_of(job, view).dump(1) + "\n");
+  write_file(folder.path() / "frontier.svg", svg(plot_of(view)));
+  folder.commit();
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -136,6 +152,7 @@ int run(const std::vector<std::string>& arguments) {
     job.method_options = job.method->options->defaults();
   }
   if (!describe(job).parse(arguments)) return exit_success;
+  if (!job.show.output.empty()) check_new_folder(job.show.output);
   const World world = make_world(job.world);
   ViewRequest request{.optimum_beta = job.show.optimum_beta,
                       .responses = job.show.show,
@@ -152,17 +169,14 @@ int run(const std::vector<std::string>& arguments) {
   }
   const WorldView view = look_at(world, request);
   if (!job.show.plot.empty()) write_file(job.show.plot, svg(plot_of(view)));
-  const Table tables[] = {table_of_responses(view), table_of_frontier(view), table_of_standings(view),
-                          table_of_divergences(view)};
+  if (!job.show.output.empty()) write_folder(job, view);
   if (job.show.json) {
-    Json json{{"world", world_options().values(&job.world)}, {"description", view.description}};
-    for (const auto& [key, table] : {std::pair{"responses", 0}, {"frontier", 1}, {"standings", 2}, {"divergences", 3}})
-      json[key] = table_json(tables[table]);
-    fmt::print("{}\n", json.dump());
+    fmt::print("{}\n", json_of(job, view).dump());
     return exit_success;
   }
   fmt::print("{}\n\n", view.description);
-  for (const Table& table : tables) {
+  for (const Table& table :
+       {table_of_responses(view), table_of_frontier(view), table_of_standings(view), table_of_divergences(view)}) {
     if (!table.rows.empty()) fmt::print("{}\n", table_terminal(table, terminal_style(stdout)));
   }
   return exit_success;

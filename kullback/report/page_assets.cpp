@@ -75,7 +75,7 @@ pre { margin: 8px 0 2px; overflow: auto; max-height: 520px; font: .85rem/1.5 ui-
 footer { color: var(--dim); font-size: .85rem; padding: 24px 0 40px; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 @media (max-width: 860px) { .alone svg.wide { display: none; } svg.medium { display: block; } }
-@media (max-width: 560px) { svg.wide, svg.medium { display: none !important; } svg.narrow { display: block; } .wrap { padding: 0 14px; } h1 { font-size: 1.4rem; }
+@media (max-width: 560px) { svg.wide, svg.medium { display: none !important; } svg.narrow { display: block; } .wrap { padding: 0 14px; } thead th, th.right { white-space: normal; } h1 { font-size: 1.4rem; }
   .numbers { grid-template-columns: 1fr 1fr; gap: 8px; } .number { padding: 10px 12px; } .number .big { font-size: 1.3rem; } .number .from { font-size: 1rem; }
   table { font-size: .84rem; } th, td { padding: 6px 7px; } td.right { white-space: normal; } }
 @media print { body { background: #fff; } .action, nav { display: none; } .text, pre { max-height: none; } figure, .sample, tr { break-inside: avoid; } }
