@@ -69,7 +69,8 @@ class Documentation : public ::testing::Test {
     tiny_pairs(folder_ / "pairs.jsonl", 20), tiny_pairs(folder_ / "heldout.jsonl", 6);
     std::string rows;
     for (int i = 0; i < 20; ++i) rows += fmt::format("{{\"prompt\": \"Q{}\", \"completion\": \"Answer {}\"}}\n", i, i);
-    for (const char* name : {"rows.jsonl", "instructions.jsonl", "questions.jsonl"}) written(folder_ / name, rows);
+    for (const char* name : {"rows.jsonl", "instructions.jsonl", "heldout-rows.jsonl", "questions.jsonl"})
+      written(folder_ / name, rows);
     written(folder_ / "p.json", "[0.5, 0.5]"), written(folder_ / "q.json", "[0.25, 0.75]");
     written(folder_ / "tables.csv", "a,3,1\nb,2,5\n");
     written(folder_ / "gaussians.json",
