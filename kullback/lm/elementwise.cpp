@@ -41,21 +41,16 @@ at::Tensor rms_normed(const at::Tensor& x, const at::Tensor& weight, double epsi
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-    context->save_for_backward({x, weight, inverse_rms(x, epsilon)});
+    context->save_for_backward({x, weight});
+    context->saved_data["epsilon"] = epsilon;
     return rms_normed(x, weight, epsilon);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &scale = saved[2];
-    const at::Tensor normed = x * scale;               // [N, D]
-    const at::Tensor product = gradients[0] * normed;  // [N, D]
-    at::Tensor dx, d_weight;
-    if (context->needs_input_grad(1)) d_weight = product.sum(0);
-    if (context->needs_input_grad(0)) {
-      const at::Tensor along = at::mv(product, weight).div_(x.size(-1)).unsqueeze(-1);  // mean of dy w normed, [N, 1]
-      dx = at::mul(gradients[0], weight).addcmul_(normed, along, -1).mul_(scale);
-    }
+    const auto [dx, d_weight] =
+        rms_norm_backward(gradients[0], saved[0], saved[1], context->saved_data["epsilon"].toDouble(),
+                          context->needs_input_grad(0), context->needs_input_grad(1));
     return {dx, d_weight, at::Tensor()};
   }
 };
@@ -68,6 +63,21 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
     return rms_norm(x.to(at::kFloat), weight.to(at::kFloat), epsilon).to(x.scalar_type());
   if (at::GradMode::is_enabled()) return RmsNorm::apply(x, weight, epsilon);
   return rms_normed(x, weight, epsilon);
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& gradient, const at::Tensor& x,
+                                                    const at::Tensor& weight, double epsilon, bool of_x,
+                                                    bool of_weight) {
+  const at::Tensor scale = inverse_rms(x, epsilon);
+  const at::Tensor normed = x * scale;           // [N, D]
+  const at::Tensor product = gradient * normed;  // [N, D]
+  at::Tensor dx, d_weight;
+  if (of_weight) d_weight = product.sum(0);
+  if (of_x) {
+    const at::Tensor along = at::mv(product, weight).div_(x.size(-1)).unsqueeze(-1);  // mean of dy w normed, [N, 1]
+    dx = at::mul(gradient, weight).addcmul_(normed, along, -1).mul_(scale);
+  }
+  return {dx, d_weight};
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {

@@ -1,11 +1,13 @@
 #include "kullback/lm/linear.h"
 
-#include <array>
+#include <algorithm>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kullback/lm/elementwise.h"
+#include "kullback/lm/step_product.h"
 #include "kullback/lm/weights.h"
 
 namespace kullback {
@@ -28,17 +30,21 @@ struct ProductGradients {
   Tensor x, weight, a, b;
 };
 
+struct Wanted {
+  bool x = true, weight = true, a = true, b = true;
+};
+
 ProductGradients product_gradients(const Tensor& dy, const Tensor& x, const Tensor& weight, const Tensor& a,
-                                   const Tensor& b, double scale, const Tensor& reduced, std::array<bool, 4> wanted) {
+                                   const Tensor& b, double scale, const Tensor& reduced, Wanted wanted) {
   ProductGradients d;
   const Tensor d_reduced = a.defined() ? at::mm(dy, b).mul_(scale) : Tensor();  // [N, r]
-  if (wanted[0]) {
+  if (wanted.x) {
     d.x = at::mm(dy, weight);
     if (a.defined()) d.x.addmm_(d_reduced, a);
   }
-  if (wanted[1]) d.weight = at::mm(dy.t(), x);
-  if (wanted[2]) d.a = at::mm(d_reduced.t(), x);
-  if (wanted[3]) d.b = at::mm(dy.t(), reduced).mul_(scale);
+  if (wanted.weight) d.weight = at::mm(dy.t(), x);
+  if (wanted.a) d.a = at::mm(d_reduced.t(), x);
+  if (wanted.b) d.b = at::mm(dy.t(), reduced).mul_(scale);
   return d;
 }
 
@@ -55,8 +61,8 @@ struct LowRankLinear : torch::autograd::Function<LowRankLinear> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
-    std::array<bool, 4> wanted{};
-    for (size_t i = 0; i < 4; ++i) wanted[i] = context->needs_input_grad(i);
+    const Wanted wanted{context->needs_input_grad(0), context->needs_input_grad(1), context->needs_input_grad(2),
+                        context->needs_input_grad(3)};
     const ProductGradients d = product_gradients(gradients[0], saved[0], saved[1], saved[2], saved[3],
                                                  context->saved_data["scale"].toDouble(), saved[4], wanted);
     return {d.x, d.weight, d.a, d.b, Tensor()};
@@ -78,9 +84,10 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const Tensor &gate = saved[0], &up = saved[1];
-    std::array<bool, 4> wanted{true};
-    for (size_t i = 1; i < (saved[3].defined() ? 4 : 2); ++i) wanted[i] = context->needs_input_grad(i + 1);
-    const Tensor x = wanted[1] || wanted[2] ? swiglu(gate, up) : Tensor();
+    const bool low_rank = saved[3].defined();
+    const Wanted wanted{true, context->needs_input_grad(2), low_rank && context->needs_input_grad(3),
+                        low_rank && context->needs_input_grad(4)};
+    const Tensor x = wanted.weight || wanted.a ? swiglu(gate, up) : Tensor();
     const ProductGradients d = product_gradients(gradients[0], x, saved[2], saved[3], saved[4],
                                                  context->saved_data["scale"].toDouble(), saved[5], wanted);
     const auto [d_gate, d_up] = swiglu_backward(d.x, gate, up);
@@ -88,9 +95,72 @@ struct SwiGluLinear : torch::autograd::Function<SwiGluLinear> {
   }
 };
 
+// What `starts` (one more than there are layers) says of a list of tensors: each layer's weight, and a and b if it has them.
+struct Factors {
+  Tensor weight, a, b;
+};
+
+Factors factors(at::TensorList tensors, const std::vector<int64_t>& starts, size_t layer) {
+  const int64_t first = starts[layer];
+  const bool low_rank = starts[layer + 1] - first == 3;
+  return {tensors[first], low_rank ? tensors[first + 1] : Tensor(), low_rank ? tensors[first + 2] : Tensor()};
+}
+
+// A normed input is read by two or three layers: one node for the norm and all of them keeps x alone.
+struct RmsNormLinears : torch::autograd::Function<RmsNormLinears> {
+  static variable_list forward(AutogradContext* context, const Tensor& x, const Tensor& norm, at::TensorList tensors,
+                               double epsilon, const std::vector<int64_t>& starts, const std::vector<double>& scales) {
+    variable_list kept{x, norm}, images;
+    kept.insert(kept.end(), tensors.begin(), tensors.end());
+    context->save_for_backward(kept);
+    context->saved_data["epsilon"] = epsilon;
+    context->saved_data["starts"] = starts;
+    context->saved_data["scales"] = scales;
+    const Tensor normed = rms_norm(x, norm, epsilon);
+    for (size_t i = 0; i < scales.size(); ++i) {
+      const auto [weight, low_rank_a, low_rank_b] = factors(tensors, starts, i);
+      images.push_back(product(normed, weight, low_rank_b, scales[i], reduced_by(low_rank_a, normed)));
+    }
+    return images;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::TensorList tensors = at::TensorList(saved).slice(2);
+    const double epsilon = context->saved_data["epsilon"].toDouble();
+    const std::vector<int64_t> starts = context->saved_data["starts"].toIntVector();
+    const std::vector<double> scales = context->saved_data["scales"].toDoubleVector();
+    const Tensor &x = saved[0], &norm = saved[1], normed = rms_norm(x, norm, epsilon);
+    const bool of_x = context->needs_input_grad(0), of_norm = context->needs_input_grad(1);
+    variable_list result(2 + tensors.size() + 3);
+    Tensor d_normed;
+    for (size_t i = 0; i < scales.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      const auto [weight, a, b] = factors(tensors, starts, i);
+      const auto place = static_cast<size_t>(starts[i]) + 2;
+      const auto wanted_at = [&](size_t at) { return context->needs_input_grad(at); };
+      const Wanted wanted{of_x || of_norm, wanted_at(place), a.defined() && wanted_at(place + 1),
+                          b.defined() && wanted_at(place + 2)};
+      const ProductGradients d = product_gradients(gradients[i], normed, weight, a, b, scales[i],
+                                                   wanted.b ? reduced_by(a, normed) : Tensor(), wanted);
+      if (wanted.x) d_normed = d_normed.defined() ? d_normed.add_(d.x) : d.x;
+      result[place] = d.weight;
+      if (a.defined()) result[place + 1] = d.a, result[place + 2] = d.b;
+    }
+    if (d_normed.defined())
+      std::tie(result[0], result[1]) = rms_norm_backward(d_normed, x, norm, epsilon, of_x, of_norm);
+    return result;
+  }
+};
+
 // Low-rank factors in use, or none.
 LowRank in_use(const Linear& linear, AdapterUse use) {
   return linear.adapter && use == AdapterUse::on ? *linear.adapter : LowRank{};
+}
+
+bool none_adapted(const std::vector<std::reference_wrapper<const Linear>>& layers, AdapterUse use) {
+  return use == AdapterUse::off ||
+         std::ranges::none_of(layers, [](const Linear& layer) { return layer.adapter.has_value(); });
 }
 
 Tensor with_bias(Tensor y, const Tensor& bias) { return bias.defined() ? y.add_(bias) : y; }
@@ -112,6 +182,38 @@ Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Linear& down, A
   const auto [a, b, scale] = in_use(down, use);
   const auto if_any = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
   return with_bias(SwiGluLinear::apply(gate, up, down.weight, if_any(a), if_any(b), scale), down.bias);
+}
+
+std::vector<Tensor> rms_norm_linears(const Tensor& x, const Tensor& weight, double epsilon,
+                                     const std::vector<std::reference_wrapper<const Linear>>& layers, AdapterUse use) {
+  bool kept_short = at::isReducedFloatingType(x.scalar_type());  // whose norm is made in float32
+  for (const Linear& layer : layers) kept_short = kept_short || is_short(layer.weight, x.scalar_type());
+  variable_list images;
+  if (!at::GradMode::is_enabled() || kept_short) {
+    const Tensor normed = rms_norm(x, weight, epsilon);
+    if (x.size(0) <= few_rows && kept_short && normed.scalar_type() == at::kFloat && none_adapted(layers, use)) {
+      variable_list weights;
+      for (const Linear& layer : layers) weights.push_back(layer.weight);
+      images = few_row_products(normed, weights);
+      for (size_t i = 0; i < layers.size(); ++i) images[i] = with_bias(images[i], layers[i].get().bias);
+      return images;
+    }
+    for (const Linear& layer : layers) images.push_back(layer(normed, use));
+    return images;
+  }
+  variable_list tensors;
+  std::vector<int64_t> starts{0};
+  std::vector<double> scales;
+  for (const Linear& layer : layers) {
+    const LowRank low_rank = in_use(layer, use);
+    tensors.push_back(layer.weight);
+    if (low_rank.a.defined()) tensors.insert(tensors.end(), {low_rank.a, low_rank.b});
+    starts.push_back(static_cast<int64_t>(tensors.size()));
+    scales.push_back(low_rank.scale);
+  }
+  images = RmsNormLinears::apply(x, weight, at::TensorList(tensors), epsilon, starts, scales);
+  for (size_t i = 0; i < layers.size(); ++i) images[i] = with_bias(images[i], layers[i].get().bias);
+  return images;
 }
 
 }  // namespace kullback

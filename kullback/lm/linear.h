@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -29,5 +31,10 @@ struct Linear {
 /// down(silu(gate) * up), where the product in brackets is not kept for the backward pass but made anew. Both [N, in]
 at::Tensor swiglu_linear(const at::Tensor& gate, const at::Tensor& up, const Linear& down,
                          AdapterUse use = AdapterUse::on);
+
+/// Each layer's image of rms_norm(x, weight, epsilon), which is not kept for the backward pass but made anew. x: [N, in]
+std::vector<at::Tensor> rms_norm_linears(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                                         const std::vector<std::reference_wrapper<const Linear>>& layers,
+                                         AdapterUse use = AdapterUse::on);
 
 }  // namespace kullback

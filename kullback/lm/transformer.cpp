@@ -1,6 +1,7 @@
 #include "kullback/lm/transformer.h"
 
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 
@@ -90,12 +91,26 @@ Pass begin_pass(const Config& config, const Ragged& batch, AdapterUse use, at::S
   return pass;
 }
 
+// What `layers` make of the normed input, where there is a norm.
+std::vector<at::Tensor> of_normed(const at::Tensor& x, const Norm& norm, const Pass& pass,
+                                  const std::vector<std::reference_wrapper<const Linear>>& layers) {
+  const Config& config = pass.config;
+  if (norm.weight.defined() && config.norm != NormKind::layer)
+    return rms_norm_linears(x, config.norm == NormKind::rms ? norm.weight : norm.weight + 1, config.norm_epsilon,
+                            layers, pass.use);
+  const at::Tensor read = normed_if_any(x, norm, config);
+  std::vector<at::Tensor> images;
+  for (const Linear& layer : layers) images.push_back(layer(read, pass.use));
+  return images;
+}
+
 at::Tensor self_attention(const Layer& layer, const at::Tensor& x, const Pass& pass, int64_t index) {
   const Config& config = pass.config;
   const bool local = config.slides(index);
-  at::Tensor query = normed_heads(layer.query(x, pass.use), layer.query_norm, config);
-  at::Tensor key = normed_heads(layer.key(x, pass.use), layer.key_norm, config);
-  const at::Tensor value = layer.value(x, pass.use).view({-1, config.key_value_heads, config.head_size});
+  const std::vector<at::Tensor> read = of_normed(x, layer.attention_norm, pass, {layer.query, layer.key, layer.value});
+  at::Tensor query = normed_heads(read[0], layer.query_norm, config);
+  at::Tensor key = normed_heads(read[1], layer.key_norm, config);
+  const at::Tensor value = read[2].view({-1, config.key_value_heads, config.head_size});
   if (config.rotates(index)) {
     const Rotation& turns = local && config.local_rope ? pass.local_turns : pass.turns;
     query = rotate(query, turns);
@@ -108,19 +123,22 @@ at::Tensor self_attention(const Layer& layer, const at::Tensor& x, const Pass& p
 }
 
 at::Tensor feed_forward(const Layer& layer, const at::Tensor& x, const Pass& pass) {
-  const at::Tensor up = layer.up(x, pass.use);
-  if (!pass.config.gated) return layer.down(activate(up, pass.config.activation), pass.use);
-  const at::Tensor gate = layer.gate(x, pass.use);
-  if (pass.config.activation == Activation::silu) return swiglu_linear(gate, up, layer.down, pass.use);
-  return layer.down(activate(gate, pass.config.activation) * up, pass.use);
+  const Config& config = pass.config;
+  if (!config.gated) {
+    const std::vector<at::Tensor> read = of_normed(x, layer.mlp_norm, pass, {layer.up});
+    return layer.down(activate(read[0], config.activation), pass.use);
+  }
+  const std::vector<at::Tensor> read = of_normed(x, layer.mlp_norm, pass, {layer.gate, layer.up});
+  if (config.activation == Activation::silu) return swiglu_linear(read[0], read[1], layer.down, pass.use);
+  return layer.down(activate(read[0], config.activation) * read[1], pass.use);
 }
 
 at::Tensor through_layer(const Layer& layer, const at::Tensor& x, const Pass& pass, int64_t index) {
   const Config& config = pass.config;
-  at::Tensor mixed = self_attention(layer, normed_if_any(x, layer.attention_norm, config), pass, index);
+  at::Tensor mixed = self_attention(layer, x, pass, index);
   mixed = normed_if_any(mixed, layer.attention_post_norm, config).add_(x);
   const at::Tensor& read = config.parallel_residual ? x : mixed;
-  const at::Tensor made = feed_forward(layer, normed_if_any(read, layer.mlp_norm, config), pass);
+  const at::Tensor made = feed_forward(layer, read, pass);
   return normed_if_any(made, layer.mlp_post_norm, config).add_(mixed);
 }
 

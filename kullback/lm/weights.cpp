@@ -7,6 +7,7 @@
 
 #include "kullback/io/ggml_type.h"
 #include "kullback/lm/step_kernels.h"
+#include "kullback/lm/step_product.h"
 
 namespace kullback {
 namespace {
@@ -46,18 +47,6 @@ at::Tensor int8_blocks(const at::Tensor& matrix) {
 
 // Rows of W that a thread takes at once at least: a thread is not worth waking for less.
 int64_t grain(int64_t length) { return std::max<int64_t>(4, 32768 / length / 4 * 4); }
-
-void few_row_product(const at::Tensor& x, const detail::KeptRows& weight, at::Tensor& y) {
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.mutable_data_ptr<float>();
-  const int64_t rows = y.size(1), count = x.size(0);
-  constexpr int64_t together = 4;  // that the vector code takes at once
-  at::parallel_for(0, (rows + together - 1) / together, grain(weight.length) / together,
-                   [&](int64_t first, int64_t last) {
-                     detail::step_kernels().product(weight, first * together, std::min(rows, last * together), from,
-                                                    count, to, rows);
-                   });
-}
 
 void many_row_product(const at::Tensor& x, const detail::KeptRows& weight, at::Tensor& y) {
   const int64_t rows = y.size(1), length = weight.length;
@@ -123,14 +112,38 @@ at::Tensor kept_product(const at::Tensor& x, const at::Tensor& kept) {
   const detail::KeptRows weight = rows_in_memory(kept);
   if (x.dim() != 2 || x.size(1) != weight.length || x.scalar_type() != at::kFloat)
     throw std::logic_error("kept_product: x must be float32 [N, length]");
-  const at::Tensor rows = x.contiguous();
+  if (x.size(0) <= few_rows) return few_row_products(x, {kept})[0];
   at::Tensor y = at::empty({x.size(0), kept.size(0)}, x.options());
-  if (x.size(0) <= few_rows) {
-    few_row_product(rows, weight, y);
-  } else {
-    many_row_product(rows, weight, y);
-  }
+  many_row_product(x.contiguous(), weight, y);
   return y;
+}
+
+std::vector<at::Tensor> few_row_products(const at::Tensor& x, const std::vector<at::Tensor>& kept) {
+  constexpr int64_t together = 4;  // rows that the vector code takes at once
+  struct Part {
+    detail::KeptRows weight;
+    int64_t rows, begin;  // begin: of its groups of rows among those of all
+    float* to;
+  };
+  const at::Tensor rows = x.contiguous();
+  const int64_t count = x.size(0);
+  std::vector<at::Tensor> products;
+  std::vector<Part> parts;
+  int64_t groups = 0;
+  for (const at::Tensor& one : kept) {
+    products.push_back(at::empty({count, one.size(0)}, x.options()));
+    parts.push_back({rows_in_memory(one), one.size(0), groups, products.back().mutable_data_ptr<float>()});
+    groups += (one.size(0) + together - 1) / together;
+  }
+  const float* from = rows.const_data_ptr<float>();
+  at::parallel_for(0, groups, grain(x.size(1)) / together, [&](int64_t first, int64_t last) {
+    for (const Part& part : parts) {
+      const int64_t begin = std::max<int64_t>(0, first - part.begin) * together,
+                    end = std::min(part.rows, (last - part.begin) * together);
+      if (begin < end) detail::step_kernels().product(part.weight, begin, end, from, count, part.to, part.rows);
+    }
+  });
+  return products;
 }
 
 }  // namespace kullback
