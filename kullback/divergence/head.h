@@ -52,12 +52,17 @@ struct HeadStatistics {
   std::vector<at::Tensor> divergences;
 };
 
+/// The memory that a walk may hold unless its settings say otherwise, in bytes: 128 MiB until it is set, for this process.
+int64_t head_memory();
+/// Sets it: at least 16 MiB, else an Error.
+void set_head_memory(int64_t bytes);
+
 /// How the head is walked.
 struct HeadSettings {
   /// Bytes that may be held beyond inputs, outputs and their gradients; at least 16 MiB. Less memory is slower: blocks of
   /// fewer tokens read the head's weight more often, and a backward pass finds less of the forward one kept. Statistics
   /// that wait for their backward pass hold theirs until then; else it is left to the next walk.
-  int64_t memory = 128 << 20;
+  int64_t memory = head_memory();
 };
 
 /// Frees the working memory that the last walk has left to the next.

@@ -1,5 +1,6 @@
 #include "kullback/divergence/head_memory.h"
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 #if __has_include(<sys/mman.h>)
@@ -9,6 +10,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include "kullback/base/error.h"
 #include "kullback/divergence/head.h"
 
 namespace kullback {
@@ -73,6 +75,19 @@ Tensor WorkingMemory::matrix(int64_t offset, int64_t rows, int64_t columns, at::
 }
 
 }  // namespace detail
+
+namespace {
+
+std::atomic<int64_t> memory_of_a_walk{128 << 20};
+
+}  // namespace
+
+int64_t head_memory() { return memory_of_a_walk; }
+
+void set_head_memory(int64_t bytes) {
+  if (bytes < 16 << 20) fail("the head needs at least 16 MiB of working memory, not {} bytes", bytes);
+  memory_of_a_walk = bytes;
+}
 
 void release_head_memory() {
   const std::lock_guard lock(detail::spare().mutex);

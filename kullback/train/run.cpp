@@ -9,6 +9,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
+#include "kullback/divergence/head.h"
 #include "kullback/io/files.h"
 #include "kullback/io/jsonl.h"
 #include "kullback/lm/generate.h"
@@ -255,6 +256,8 @@ Options<RunOptions> made_run_options(const std::string& model) {
               "their type while training; bfloat16 takes half the memory, with a float32 copy of what is trained")
       .option("recompute", &O::recompute,
               "keep each layer's input alone for the backward pass and make the rest anew: less memory, slower")
+      .option("head-memory", &O::head_memory, at_least(16),
+              "MiB that the head may hold beyond its inputs and gradients; less is slower")
       .option("lora-rank", &O::lora_rank, at_least(1), "rank r of the adapters")
       .option("lora-alpha", &O::lora_alpha, positive, "the adapters' change is scaled by alpha / r")
       .option("lora-targets", &O::lora_targets,
@@ -356,6 +359,7 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   const std::vector<ShownPrompt> shown(
       parts.prompts.begin(), parts.prompts.begin() + std::min<std::ptrdiff_t>(std::ssize(parts.prompts), o.samples));
 
+  set_head_memory(o.head_memory << 20);
   prepare_policy(model, job);
   const bool compared = parts.reference || !job.limits.limit.empty();
   const OwnedReference reference = compared ? make_reference(model, o) : OwnedReference{};

@@ -27,8 +27,9 @@ struct RunOptions {
   double lora_alpha = 32;
   std::vector<std::string> lora_targets{"all-linear"};
   enum class Weights { float32, bfloat16 } weights = Weights::float32;
-  bool recompute = false;  ///< Transformer::recompute
-  int64_t samples = 4;     ///< held-out prompts answered before and after
+  bool recompute = false;     ///< Transformer::recompute
+  int64_t head_memory = 128;  ///< MiB that the streaming head may hold, HeadSettings::memory; at least 16
+  int64_t samples = 4;        ///< held-out prompts answered before and after
   int64_t sample_tokens = 96;
 };
 const Options<RunOptions>& run_options();
