@@ -19,6 +19,7 @@
 #include "kullback/report/page.h"
 #include "kullback/report/plot.h"
 #include "kullback/report/progress.h"
+#include "kullback/train/interrupt.h"
 
 namespace kullback {
 namespace fs = std::filesystem;
@@ -163,8 +164,10 @@ int compare(const Comparison& comparison) {
                      std::ranges::find(comparison.methods, method) - comparison.methods.begin() + 1,
                      comparison.methods.size()));
     const SilentOutput silent(comparison.json);
-    const int status = comparison.run(state == RunState::begun ? std::vector<std::string>{"--resume", own.string()}
-                                                               : arguments_of(comparison, method));
+    int status = comparison.run(state == RunState::begun ? std::vector<std::string>{"--resume", own.string()}
+                                                         : arguments_of(comparison, method));
+    // A run that was past its last step when it was asked to stop is complete; those after it are to wait all the same.
+    if (status == exit_success && interrupted() && method != comparison.methods.back()) status = exit_interrupted;
     if (status == exit_interrupted)
       fmt::print(stderr, "the comparison stopped at {}; to go on: kullback {} --resume {}\n", method,
                  comparison.command, comparison.output);

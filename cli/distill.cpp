@@ -49,13 +49,19 @@ Command describe(DistillJob& job, MethodChoice& choice, ResumeOptions* resume) {
 
 DistillJob job_of(const std::string& method) { return job_of<DistillJob>(method, Family::distillation); }
 
+/// The job of these arguments before they are read, since what some of them say decides which others there are.
+DistillJob job_for(const std::vector<std::string>& arguments) {
+  DistillJob job = job_of(Command::peek(arguments, "method").value_or("kd"));
+  // A student made of the teacher's layers has no model that an adapter could be put on.
+  if (Command::peek(arguments, "student-layers").value_or("") != "") job.run.train = RunOptions::Train::full;
+  return job;
+}
+
 /// One method.
 int run_one(const std::vector<std::string>& given) {
   bool resumed = false;
   const std::vector<std::string> arguments = resumed_arguments("distill", given, &resumed);
-  DistillJob job = job_of(Command::peek(arguments, "method").value_or("kd"));
-  // A student made of the teacher's layers has no model that an adapter could be put on.
-  if (Command::peek(arguments, "student-layers").value_or("") != "") job.run.train = RunOptions::Train::full;
+  DistillJob job = job_for(arguments);
   ResumeOptions resume;
   MethodChoice choice;
   if (!describe(job, choice, &resume).parse(arguments)) return exit_success;
@@ -81,11 +87,10 @@ int run(const std::vector<std::string>& given) {
                               .price = "forward_kl",
                               .run = run_one,
                               .check = [](const std::vector<std::string>& arguments) {
-                                DistillJob job = job_of(Command::peek(arguments, "method").value_or("kd"));
+                                DistillJob job = job_for(arguments);
                                 MethodChoice choice;
                                 describe(job, choice, nullptr).parse(arguments);
-                                const auto recipe = std::any_cast<DistillationRecipe>(&job.method->recipe);
-                                if (recipe != nullptr) recipe->validate(job.method_options.get());
+                                check_options(job);
                               }};
   return run_or_compare(comparison, given);
 }

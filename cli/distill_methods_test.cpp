@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
         MethodRun{"atkd", "--sample-source mix_token", "", "train/source/both"},
         MethodRun{"atkd", "--sample-source student --split topk", "", "train/source/student"},
         MethodRun{"dac-kl", "", "", "train/loss"}, MethodRun{"self-evolution-kd", "", "", "train/loss"},
-        MethodRun{"pesf-kd", "", "", "train/loss"}, MethodRun{"swing", "--privacy digits", "", "train/loss"},
+        MethodRun{"pesf-kd", "", "", "train/loss"}, MethodRun{"swing", "", "", "train/loss"},
         MethodRun{"sinkd", "--rows sequence --problem-rows 8", "", "train/loss"},
         MethodRun{"moment-matching", "", "", "train/loss"}),
     test_name);
@@ -155,6 +155,7 @@ TEST(OnPolicyMethods, RefuseWhatCannotBe) {
   refused({"minillm", "--teacher-mix 1", "", ""}, "--teacher-mix");
   refused({"reduced-vocab", "--align-hidden match", "", ""}, "--align-hidden");
   refused({"reduced-vocab", "--alpha-con 0.1", "", ""}, "--align-hidden");
+  refused({"kd,swing", "--privacy memory", "", ""}, "--other-model");  // before the first of both begins
 }
 
 }  // namespace

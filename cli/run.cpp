@@ -17,6 +17,7 @@
 #include "kullback/io/jsonl.h"
 #include "kullback/report/page.h"
 #include "kullback/report/progress.h"
+#include "kullback/train/interrupt.h"
 
 namespace kullback {
 namespace {
@@ -239,8 +240,9 @@ int run_grid(const std::vector<std::string>& given) {
     note(fmt::format("run {} of {}: {}{}", i + 1, runs.size(), folder_name(runs[i]), complete ? ", complete" : ""));
     if (complete) continue;
     const SilentOutput silent(options.json);
-    const int status = program.run(begun ? std::vector<std::string>{"--resume", folder.string()}
-                                         : arguments_of(plan, runs[i], folder));
+    int status = program.run(begun ? std::vector<std::string>{"--resume", folder.string()}
+                                   : arguments_of(plan, runs[i], folder));
+    if (status == exit_success && interrupted() && i + 1 < runs.size()) status = exit_interrupted;
     if (status == exit_interrupted) fmt::print(stderr, "to go on with the plan: kullback run {}\n", plan.path);
     if (status != exit_success) return status;
   }

@@ -6,7 +6,9 @@
 #include "kullback/base/error.h"
 #include "kullback/base/log.h"
 #include "kullback/base/suggest.h"
+#include "kullback/distill/student_vocabulary.h"
 #include "kullback/lm/make_student.h"
+#include "kullback/lm/read.h"
 #include "kullback/report/progress.h"
 #include "kullback/train/distillation_task.h"
 
@@ -33,6 +35,9 @@ void check_models(const DistillJob& job) {
   if (made && !job.run.model.empty())
     fail("option --student-layers: makes the student of the teacher; leave out --student");
   if (!made && job.run.model.empty()) fail("kullback distill: --student is missing, or --student-layers");
+  if (!made && o.student_width > 0) fail("option --student-width: shapes a student that --student-layers makes");
+  if (!made && !o.student_tokenizer.empty())
+    fail("option --student-tokenizer: is for a student that --student-layers makes; --student has its own");
   if (made && o.teacher.empty()) fail("option --student-layers: the student is made of a teacher; give --teacher too");
   if (!made && !o.teacher.empty() && !o.teacher_record.empty())
     fail("option --teacher-record: what was recorded stands in for --teacher; leave one of them out");
@@ -82,9 +87,17 @@ Models load_models(const DistillJob& job) {
   Models models;
   std::vector<Model> teachers;
   for (const std::string& name : o.teacher) teachers.push_back(load_model(name));
-  models.student = o.student_layers.empty()
-                       ? load_model(job.run.model)
-                       : make_student(teachers[0], student_layers(o.student_layers, teachers[0].config().layers));
+  if (o.student_layers.empty()) {
+    models.student = load_model(job.run.model);
+  } else {
+    models.student = make_student(teachers[0], {.layers = student_layers(o.student_layers, teachers[0].config().layers),
+                                                .width = o.student_width});
+    if (!o.student_tokenizer.empty()) {
+      const auto tokenizer = read_tokenizer(o.student_tokenizer);
+      if (!tokenizer) fail("option --student-tokenizer: there is no tokenizer.json in {}", o.student_tokenizer);
+      take_vocabulary(models.student, *tokenizer, static_cast<uint64_t>(job.loop.seed));
+    }
+  }
   if (!o.other_model.empty()) models.other = load_model(o.other_model);
   if (o.teacher_record.empty()) models.teacher = std::make_unique<Teacher>(std::move(teachers), teacher_weights(o));
   return models;
@@ -135,7 +148,16 @@ const Options<DistillOptions>& distill_options() {
           .option("teacher-record", &O::teacher_record,
                   "a file that `kullback teacher record` has written, instead of a teacher")
           .option("student-layers", &O::student_layers,
-                  "make the student of these layers of the (first) teacher, with their weights: every-2, or 0,2,4")
+                  "make the student of these layers of the (first) teacher, with their weights: every-2, or 0,2,4, or "
+                  "mean-2 for the mean of each two neighbours")
+          .option(
+              "student-width", &O::student_width, non_negative,
+              "with --student-layers: hidden states of the first so many dimensions, and as much fewer heads and MLP "
+              "columns; 0: the teacher's")
+          .option(
+              "student-tokenizer", &O::student_tokenizer,
+              "with --student-layers: a folder whose tokenizer.json the student gets; its embeddings begin as means of "
+              "the teacher's (for reduced-vocab and uld)")
           .option("other-model", &O::other_model, "a third, public model, for methods that ask for one")
           .option("text-data", &O::text_data,
                   "JSONL file of plain texts (column text) for methods that also learn from such")
@@ -144,14 +166,24 @@ const Options<DistillOptions>& distill_options() {
   return options;
 }
 
-RunResult run_distillation(DistillJob job) {
-  if (job.method->recipe.type() != typeid(DistillationRecipe))
-    fail("option --method: {} has no recipe that `kullback distill` could run", job.method->name);
-  const auto recipe = std::any_cast<DistillationRecipe>(job.method->recipe);
-  recipe.validate(job.method_options.get());
-  const DistillationNeeds needs = recipe.needs(job.method_options.get());
+void check_options(const DistillJob& job) {
+  const auto* recipe = std::any_cast<DistillationRecipe>(&job.method->recipe);
+  if (recipe == nullptr) fail("option --method: {} has no recipe that `kullback distill` could run", job.method->name);
+  recipe->validate(job.method_options.get());
+  const DistillationNeeds needs = recipe->needs(job.method_options.get());
   check_models(job);
+  if (needs.other_model && job.distill.other_model.empty())
+    fail("option --other-model: method {}, with these options, needs a third, public model", job.method->name);
+  if (!needs.other_model && !job.distill.other_model.empty())
+    fail("option --other-model: method {} asks for no third model", job.method->name);
+  if (!needs.text && !job.distill.text_data.empty())
+    fail("option --text-data: method {} takes no plain text", job.method->name);
+}
+
+RunResult run_distillation(DistillJob job) {
+  check_options(job);
   check_run(job);
+  const DistillationNeeds needs = std::any_cast<DistillationRecipe>(job.method->recipe).needs(job.method_options.get());
 
   Models models = load_models(job);
   Model& student = models.student;
@@ -166,13 +198,10 @@ RunResult run_distillation(DistillJob job) {
       training, job, [&](const std::string& path, const DataOptions& o) { return load_supervised(path, student, o); });
   SupervisedData text;
   if (!job.distill.text_data.empty()) {
-    if (!needs.text) fail("option --text-data: method {} takes no plain text", job.method->name);
     DataOptions whole = job.data;
     whole.max_rows = 0;
     text = load_supervised(job.distill.text_data, student, whole);
   }
-  if (models.other && !needs.other_model)
-    fail("option --other-model: method {} asks for no third model", job.method->name);
   if (job.optimizer.learning_rate == 0 && job.run.train == RunOptions::Train::full)
     job.optimizer.learning_rate = job.distill.student_layers.empty() ? 1e-5 : 1e-4;
   if (job.optimizer.learning_rate == 0)

@@ -30,7 +30,7 @@ struct SwingOptions {
   double lam = 0.5;          ///< weight of the divergence; the rest is cross-entropy on the labels
   bool ce_guard = false;     ///< cross-entropy of a token counts 1 - privacy
   bool freeze_noise = true;  ///< the same noise at every visit of a token
-  Privacy privacy = Privacy::given;
+  Privacy privacy = Privacy::digits;
   double privacy_constant = 1, margin = 0, width = 1;  ///< constant: of every token; memory: see privacy_score
 };
 

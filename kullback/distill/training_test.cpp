@@ -9,9 +9,11 @@
 #include "kullback/distill/kd.h"
 #include "kullback/distill/pd.h"
 #include "kullback/distill/record.h"
+#include "kullback/distill/student_vocabulary.h"
 #include "kullback/lm/lora.h"
 #include "kullback/lm/make_student.h"
 #include "kullback/lm/save.h"
+#include "kullback/text/byte_level_spec.h"
 #include "kullback/train/check.h"
 #include "kullback/train/checkpoint.h"
 #include "kullback/train/distillation_task.h"
@@ -294,16 +296,55 @@ TEST(Teacher, WhatWasRecordedStandsInForIt) {
 }
 
 TEST(MakeStudent, KeepsTheNamedLayers) {
-  EXPECT_EQ(student_layers("every-2", 5), (std::vector<int64_t>{0, 2, 4}));
-  EXPECT_EQ(student_layers("0,3", 5), (std::vector<int64_t>{0, 3}));
-  for (const char* bad : {"0,5", "every-0", "every", "", "1,,2", "-1"})
+  using Layers = std::vector<std::vector<int64_t>>;
+  EXPECT_EQ(student_layers("every-2", 5), (Layers{{0}, {2}, {4}}));
+  EXPECT_EQ(student_layers("0,3", 5), (Layers{{0}, {3}}));
+  EXPECT_EQ(student_layers("mean-2", 5), (Layers{{0, 1}, {2, 3}, {4}}));
+  for (const char* bad : {"0,5", "every-0", "mean-0", "every", "", "1,,2", "-1", "1,1"})
     EXPECT_THROW(student_layers(bad, 5), Error) << bad;
   const Model teacher = test::tiny_model(1);
-  const Model student = make_student(teacher, {1});
+  const Model student = make_student(teacher, {.layers = {{1}}});
   EXPECT_EQ(student.config().layers, 1);
   EXPECT_TRUE(at::equal(student.transformer.layers[0].query.weight, teacher.transformer.layers[1].query.weight));
   EXPECT_NE(student.transformer.embedding.data_ptr(), teacher.transformer.embedding.data_ptr());
-  EXPECT_THROW(make_student(teacher, {1, 1}), Error);
+}
+
+TEST(MakeStudent, CutsToAWidthAndTakesMeansOfLayers) {
+  const Model teacher = test::tiny_model(1);
+  const Config& whole = teacher.config();
+  ASSERT_EQ(whole.key_value_heads % 2, 0);
+  const Model student = make_student(teacher, {.layers = {{0, 1}}, .width = whole.hidden_size / 2});
+  EXPECT_EQ(student.config().heads, whole.heads / 2);
+  EXPECT_EQ(student.config().mlp_size, whole.mlp_size / 2);
+  const Tensor mean = (teacher.transformer.layers[0].down.weight + teacher.transformer.layers[1].down.weight) / 2;
+  EXPECT_TRUE(at::allclose(student.transformer.layers[0].down.weight,
+                           mean.narrow(0, 0, whole.hidden_size / 2).narrow(1, 0, whole.mlp_size / 2)));
+  EXPECT_TRUE(
+      at::equal(student.transformer.embedding, teacher.transformer.embedding.narrow(1, 0, whole.hidden_size / 2)));
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::isfinite(student.transformer.hidden(ragged({{1, 2, 3}}))).all().item<bool>());
+  EXPECT_THROW(make_student(teacher, {.layers = {{0}}, .width = 1}), Error);
+  EXPECT_THROW(make_student(teacher, {.layers = {{0}}, .width = 2 * whole.hidden_size}), Error);
+}
+
+TEST(MakeStudent, TakesAVocabularyOfItsOwn) {
+  const Model teacher = test::tiny_model(1);
+  Model student = make_student(teacher, {.layers = {{0}}});
+  const Tokenizer bytes(byte_level_spec("bytes", {}, {}));
+  take_vocabulary(student, bytes, 3);
+  EXPECT_EQ(student.transformer.embedding.size(0), bytes.vocabulary_size());
+  // A byte's row is the mean of those of all tokens that it is part of.
+  const int32_t piece = bytes.encode("e", false)[0];
+  Tensor sum = at::zeros({teacher.config().hidden_size});
+  int64_t uses = 0;
+  for (int32_t token = 0; token < teacher.text().vocabulary_size(); ++token) {
+    if (teacher.text().is_special(token) || teacher.text().token_bytes(token).find('e') == std::string::npos) continue;
+    sum += teacher.transformer.embedding[token], ++uses;
+  }
+  ASSERT_GT(uses, 0);
+  EXPECT_TRUE(at::allclose(student.transformer.embedding[piece], sum / uses, 1e-5, 1e-6));
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(student.transformer.logits(student.transformer.hidden(ragged({{1, 2}}))).size(1), bytes.vocabulary_size());
 }
 
 TEST(Pd, TheStoreAndTheLiveTeacherTrainAlike) {

@@ -16,9 +16,12 @@ namespace {
 
 constexpr double redraw_seconds = 0.1;
 
+// Before this much time has passed, a rate says more about the clock than about the work.
+constexpr double rate_seconds = 0.05;
+
 double rate_of(const ProgressState& state) {
   const auto done = static_cast<double>(state.step - state.first_step);
-  return state.seconds > 0 && done > 0 ? done / state.seconds : 0;
+  return state.seconds >= rate_seconds && done > 0 ? done / state.seconds : 0;
 }
 
 std::string rate_text(const ProgressState& state) {

@@ -12,6 +12,7 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 };
 
+/// Whether it was asked since the last guard began; also when that guard is gone.
 bool interrupted();
 
 }  // namespace kullback

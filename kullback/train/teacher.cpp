@@ -55,10 +55,15 @@ Rows recorded(const RecordedRows& record, const ResponseBatch& batch, const std:
     if (found == record.first_row.end()) fail("line {}: the teacher's rows for it were not recorded", lines[i]);
     for (int64_t t = 0; t < batch.counts[i]; ++t, ++m) {
       const TeacherRow row = record.store->row(found->second + t);
+      int64_t kept = 0;
       for (size_t k = 0; k < row.ids.size(); ++k) {
         if (row.ids[k] >= vocabulary) continue;
-        id[m * width + static_cast<int64_t>(k)] = row.ids[k];
-        logp[m * width + static_cast<int64_t>(k)] = row.logps[k];
+        id[m * width + kept] = row.ids[k];
+        logp[m * width + kept++] = row.logps[k];
+      }
+      for (int64_t k = kept; kept > 0 && k < width; ++k) {  // a place that is left over repeats the first
+        id[m * width + k] = id[m * width];
+        logp[m * width + k] = logp[m * width];
       }
     }
   }
@@ -68,8 +73,7 @@ Rows recorded(const RecordedRows& record, const ResponseBatch& batch, const std:
   result.make = [width, vocabulary, none](const Tensor& block) {
     const Tensor kept = block.narrow(1, width, width);
     const Tensor places = block.narrow(1, 0, width).to(at::kLong);
-    // What is not there stands at token 0 with -inf: the largest of what is scattered to one place wins.
-    return at::full({block.size(0), vocabulary}, none, kept.options()).scatter_reduce(1, places, kept, "amax");
+    return at::full({block.size(0), vocabulary}, none, kept.options()).scatter_(1, places, kept);
   };
   return result;
 }
