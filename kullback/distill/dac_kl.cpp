@@ -121,6 +121,31 @@ DacLoss dac_kl_loss(const Rows& student, const Rows& teacher, const Tensor& mask
   return result;
 }
 
+Tensor spans_where(const Tensor& mask, const std::function<bool(int64_t, int64_t, int64_t)>& closes) {
+  const Tensor counted = mask.contiguous();
+  const bool* counts = counted.const_data_ptr<bool>();
+  const int64_t length = mask.size(1);
+  std::vector<int64_t> spans;
+  for (int64_t row = 0; row < mask.size(0); ++row, counts += length) {
+    int64_t first = -1;  // of the span that is open
+    for (int64_t t = 0; t < length; ++t) {
+      if (!counts[t]) continue;
+      if (first < 0) first = t;
+      const bool last = t + 1 == length || !counts[t + 1];
+      if (!last && !closes(row, first, t)) continue;
+      spans.insert(spans.end(), {row, first, t});
+      first = -1;
+    }
+  }
+  return at::tensor(spans, at::kLong).reshape({static_cast<int64_t>(spans.size()) / 3, 3});
+}
+
+bool closes_phrase(std::string_view token) {
+  const size_t last = token.find_last_not_of(" \t\r");
+  return last != std::string_view::npos &&
+         std::string_view(".,;:!?)]}\"\n").find(token[last]) != std::string_view::npos;
+}
+
 Tensor span_loss(const Rows& student, const Rows& teacher, const Tensor& spans, int64_t length, O::Norm norm) {
   std::vector<int64_t> places;  // both rows of each pair
   std::vector<double> weights;  // of each pair, at both: the value stands at the first, the second adds 0

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +19,7 @@ struct DacKlOptions {
   enum class Mask { soft, hard };
   enum class Norm { l2_squared, l2 };
   enum class TeacherToken { argmax, sample };
+  enum class Spans { phrases, windows };
 
   double w_sft = 1, w_dac = 1, w_span = 1;  ///< weights of the three terms
   Bounds bounds = Bounds::learned;  ///< the quantile levels come from a small network, or are `lower` and `upper`
@@ -31,7 +34,8 @@ struct DacKlOptions {
   Norm norm = Norm::l2_squared;
   TeacherToken teacher_token = TeacherToken::argmax;
   int64_t corrections = 1;
-  int64_t span_length = 4;  ///< tokens of a span where there is no chunker
+  Spans spans = Spans::phrases;
+  int64_t span_length = 4;  ///< windows: tokens of a span
 };
 
 /// The network that finds the levels of each row: u = sigmoid(o_0), l = u sigmoid(o_1), o = W2 tanh(W1 f + b1) + b2.
@@ -52,6 +56,13 @@ struct DacLoss {
 /// rows: [B T]; mask [B,T] bool. The network may be empty with fixed bounds. `tokens_in_step`: see token_weights.
 DacLoss dac_kl_loss(const Rows& student, const Rows& teacher, const at::Tensor& mask, const LevelNetwork& network,
                     const DacKlOptions& options, double tokens_in_step = 0);
+
+/// Spans [S,3] of (sequence, first token, last token), ends included, that the counted tokens of each sequence are cut into: one
+/// ends with token t if `closes(sequence, first, t)`, and where the counted tokens end. mask: [B,T] bool
+at::Tensor spans_where(const at::Tensor& mask,
+                       const std::function<bool(int64_t sequence, int64_t first, int64_t t)>& closes);
+/// Whether a token with this text is the last of a phrase: it ends in a punctuation mark or with its line.
+bool closes_phrase(std::string_view token);
 
 /// Correlation of neighbouring laws inside spans [S,3] of (sequence, first token, last token), ends included: mean over spans
 /// of two tokens and more, of the mean over their pairs, of the (squared) distance between p_i p_(i+1) of teacher and student.

@@ -80,18 +80,16 @@ Modules level_network(const DistillationSizes& sizes, const O& o) {
           {"b2", at::tensor({logit(upper), logit(0.9)}, at::kFloat)}};
 }
 
-/// Windows of `span_length` tokens over each response: [S,3].
-Tensor windows(const Tensor& mask, int64_t span_length) {
-  std::vector<int64_t> spans;
-  for (int64_t b = 0; b < mask.size(0); ++b) {
-    for (int64_t t = 0; t < mask.size(1);) {
-      int64_t end = t;
-      while (end < mask.size(1) && end - t < span_length && mask[b][end].item<bool>()) ++end;
-      if (end > t) spans.insert(spans.end(), {b, t, end - 1});
-      t = std::max(end, t + 1);
-    }
-  }
-  return at::tensor(spans, at::kLong).reshape({static_cast<int64_t>(spans.size()) / 3, 3});
+/// The spans of each response, [S,3]: phrases, or windows of span_length tokens.
+Tensor spans_of(const DistillationBatch& b, const O& o) {
+  if (o.spans == O::Spans::windows)
+    return spans_where(b.mask, [&](int64_t, int64_t first, int64_t t) { return t + 1 - first == o.span_length; });
+  if (b.student_tokenizer == nullptr) fail("option --spans: phrases needs the student's tokenizer");
+  const Tensor labels = b.labels.contiguous();
+  return spans_where(b.mask, [&](int64_t sequence, int64_t, int64_t t) {
+    const int64_t id = labels.const_data_ptr<int64_t>()[sequence * labels.size(1) + t];
+    return closes_phrase(b.student_tokenizer->token_bytes(static_cast<int32_t>(id)));
+  });
 }
 
 DistillationLoss loss(const DistillationBatch& b, const O& o) {
@@ -118,8 +116,7 @@ DistillationLoss loss(const DistillationBatch& b, const O& o) {
   }
   if (o.w_span > 0) {
     const double tokens = b.mask.sum().item<double>(), share = b.tokens_in_step > 0 ? tokens / b.tokens_in_step : 1;
-    const Tensor spans =
-        share * span_loss(b.student, b.teacher, windows(b.mask, o.span_length), b.mask.size(1), o.norm);
+    const Tensor spans = share * span_loss(b.student, b.teacher, spans_of(b, o), b.mask.size(1), o.norm);
     result.value = result.value + o.w_span * spans;
     result.parts["span_loss"] = spans.detach();
   }
@@ -159,7 +156,9 @@ const Registered dac_kl{
                 {{"argmax", O::TeacherToken::argmax}, {"sample", O::TeacherToken::sample}},
                 "what the teacher says at a place: its likeliest token or a draw")
         .option("corrections", &O::corrections, non_negative, "how often a response is corrected", "paper")
-        .option("span-length", &O::span_length, at_least(2), "tokens of a span: windows over each response")
+        .option("spans", &O::spans, {{"phrases", O::Spans::phrases}, {"windows", O::Spans::windows}},
+                "what a span is: what stands between punctuation marks, or a fixed number of tokens")
+        .option("span-length", &O::span_length, at_least(2), "windows: tokens of a span")
         .needs([](const O& o) {
           DistillationNeeds needs;
           needs.sources = {.data = 0, .student = 1};

@@ -218,5 +218,20 @@ TEST(Sinkd, ProblemsAreCutAtTheirLargestSize) {
               part(0, 4) + part(4, 2), 1e-12);
 }
 
+TEST(DacKl, CutsResponsesIntoPhrasesOrWindows) {
+  const std::vector<std::string> first{"Yes", ",", " it", " is", ".", " So"},
+      second{"pad", "no", " end", "pad", "a", ".\n"};
+  const Tensor mask = at::tensor({1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 1}, at::kLong).reshape({2, 6}).to(at::kBool);
+  const Tensor phrases = spans_where(mask, [&](int64_t row, int64_t, int64_t t) {
+    return closes_phrase((row == 0 ? first : second)[static_cast<size_t>(t)]);
+  });
+  EXPECT_TRUE(at::equal(phrases, at::tensor({0, 0, 1, 0, 2, 4, 0, 5, 5, 1, 1, 2, 1, 4, 5}, at::kLong).reshape({5, 3})));
+  const Tensor windows = spans_where(mask, [](int64_t, int64_t begin, int64_t t) { return t + 1 - begin == 4; });
+  EXPECT_TRUE(at::equal(windows, at::tensor({0, 0, 3, 0, 4, 5, 1, 1, 2, 1, 4, 5}, at::kLong).reshape({4, 3})));
+  EXPECT_EQ(spans_where(at::zeros({2, 3}, at::kBool), [](int64_t, int64_t, int64_t) { return true; }).size(0), 0);
+  EXPECT_FALSE(closes_phrase("") || closes_phrase("  ") || closes_phrase("word"));
+  EXPECT_TRUE(closes_phrase("end. ") && closes_phrase("\n"));
+}
+
 }  // namespace
 }  // namespace kullback
