@@ -79,7 +79,7 @@ at::Tensor attend_by_step(const at::Tensor& query, const AttentionRule& rule, co
   const float* from = queries.const_data_ptr<float>();
   float* to = mixed.mutable_data_ptr<float>();
   const auto work = static_cast<int64_t>(pasts.size()) * key_heads;
-  const int64_t grain = std::max<int64_t>(1, 4096 / (group * longest));
+  const int64_t grain = std::max<int64_t>(1, 65536 / (group * longest * size));
   at::parallel_for(0, work, grain, [&](int64_t first, int64_t last) {
     std::vector<float> scores(static_cast<size_t>(group * longest));
     for (int64_t i = first; i < last; ++i) {

@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
@@ -200,7 +201,7 @@ class Engine {
 std::vector<Generated> generate(const Transformer& model, const std::vector<std::vector<int32_t>>& prompts,
                                 const GenerationOptions& options, const OnToken& on_token) {
   check(model, prompts, options);
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference;  // a step is so short that keeping count of views and versions would show
   if (options.max_new_tokens <= 0) return std::vector<Generated>(prompts.size());
   return Engine(model, prompts, options, on_token).run();
 }

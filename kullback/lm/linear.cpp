@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 
 // x W^T, plus scale * reduced b^T with an adapter, where reduced = x a^T [N, r]
 Tensor product(const Tensor& x, const Tensor& weight, const Tensor& b, double scale, const Tensor& reduced) {
-  Tensor y = is_short(weight, x.scalar_type()) ? kept_product(x, weight) : at::linear(x, weight);
+  Tensor y = weight_product(x, weight);
   return b.defined() ? y.addmm_(reduced, b.t(), 1, scale) : y;
 }
 
@@ -158,22 +158,17 @@ LowRank in_use(const Linear& linear, AdapterUse use) {
   return linear.adapter && use == AdapterUse::on ? *linear.adapter : LowRank{};
 }
 
-bool none_adapted(const std::vector<std::reference_wrapper<const Linear>>& layers, AdapterUse use) {
-  return use == AdapterUse::off ||
-         std::ranges::none_of(layers, [](const Linear& layer) { return layer.adapter.has_value(); });
-}
-
 Tensor with_bias(Tensor y, const Tensor& bias) { return bias.defined() ? y.add_(bias) : y; }
 
 }  // namespace
 
 Tensor Linear::operator()(const Tensor& x, AdapterUse use) const {
   const auto [a, b, scale] = in_use(*this, use);
-  const bool kept_short = is_short(weight, x.scalar_type());
-  if (!a.defined() && !kept_short)
+  const bool by_vector_code = is_short(weight, x.scalar_type()) || is_step(x, weight);
+  if (!a.defined() && !by_vector_code)
     return at::linear(x, weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
-  return with_bias(at::GradMode::is_enabled() && !kept_short ? LowRankLinear::apply(x, weight, a, b, scale)
-                                                             : product(x, weight, b, scale, reduced_by(a, x)),
+  return with_bias(at::GradMode::is_enabled() && !by_vector_code ? LowRankLinear::apply(x, weight, a, b, scale)
+                                                                 : product(x, weight, b, scale, reduced_by(a, x)),
                    bias);
 }
 
@@ -186,32 +181,30 @@ Tensor swiglu_linear(const Tensor& gate, const Tensor& up, const Linear& down, A
 
 std::vector<Tensor> rms_norm_linears(const Tensor& x, const Tensor& weight, double epsilon,
                                      const std::vector<std::reference_wrapper<const Linear>>& layers, AdapterUse use) {
-  bool kept_short = at::isReducedFloatingType(x.scalar_type());  // whose norm is made in float32
-  for (const Linear& layer : layers) kept_short = kept_short || is_short(layer.weight, x.scalar_type());
-  variable_list images;
-  if (!at::GradMode::is_enabled() || kept_short) {
+  const auto all = [&](const auto& holds) { return std::ranges::all_of(layers, holds); };
+  const bool differentiable = at::GradMode::is_enabled() && !at::isReducedFloatingType(x.scalar_type()) &&
+                              all([&](const Linear& one) { return !is_short(one.weight, x.scalar_type()); });
+  variable_list images, tensors;
+  if (!differentiable) {
     const Tensor normed = rms_norm(x, weight, epsilon);
-    if (x.size(0) <= few_rows && kept_short && normed.scalar_type() == at::kFloat && none_adapted(layers, use)) {
-      variable_list weights;
-      for (const Linear& layer : layers) weights.push_back(layer.weight);
-      images = few_row_products(normed, weights);
-      for (size_t i = 0; i < layers.size(); ++i) images[i] = with_bias(images[i], layers[i].get().bias);
+    if (!all([&](const Linear& one) { return is_step(normed, one.weight) && !in_use(one, use).a.defined(); })) {
+      for (const Linear& layer : layers) images.push_back(layer(normed, use));
       return images;
     }
-    for (const Linear& layer : layers) images.push_back(layer(normed, use));
-    return images;
+    for (const Linear& layer : layers) tensors.push_back(layer.weight);
+    images = few_row_products(normed, tensors);
+  } else {
+    std::vector<int64_t> starts{0};
+    std::vector<double> scales;
+    for (const Linear& layer : layers) {
+      const LowRank low_rank = in_use(layer, use);
+      tensors.push_back(layer.weight);
+      if (low_rank.a.defined()) tensors.insert(tensors.end(), {low_rank.a, low_rank.b});
+      starts.push_back(static_cast<int64_t>(tensors.size()));
+      scales.push_back(low_rank.scale);
+    }
+    images = RmsNormLinears::apply(x, weight, at::TensorList(tensors), epsilon, starts, scales);
   }
-  variable_list tensors;
-  std::vector<int64_t> starts{0};
-  std::vector<double> scales;
-  for (const Linear& layer : layers) {
-    const LowRank low_rank = in_use(layer, use);
-    tensors.push_back(layer.weight);
-    if (low_rank.a.defined()) tensors.insert(tensors.end(), {low_rank.a, low_rank.b});
-    starts.push_back(static_cast<int64_t>(tensors.size()));
-    scales.push_back(low_rank.scale);
-  }
-  images = RmsNormLinears::apply(x, weight, at::TensorList(tensors), epsilon, starts, scales);
   for (size_t i = 0; i < layers.size(); ++i) images[i] = with_bias(images[i], layers[i].get().bias);
   return images;
 }

@@ -265,13 +265,24 @@ void RmsNorm(const float* x, const float* weight, int64_t size, double epsilon, 
   for (; k < size; ++k) out[k] = x[k] * scale * weight[k];
 }
 
-HWY_INLINE float Dot(const float* a, const float* b, int64_t size) {
-  V sum = hn::Zero(D());
+// out[w] = the dot product of a query with the key w of W, `stride` numbers from each to the next.
+template <int W>
+HWY_INLINE void KeyDots(const float* query, const float* keys, int64_t stride, int64_t size, float* out) {
+  V sums[W];
+  for (int w = 0; w < W; ++w) sums[w] = hn::Zero(D());
   int64_t k = 0;
-  for (; k + kLanes <= size; k += kLanes) sum = hn::MulAdd(hn::LoadU(D(), a + k), hn::LoadU(D(), b + k), sum);
-  float total = Sum(sum);
-  for (; k < size; ++k) total += a[k] * b[k];
-  return total;
+  for (; k + kLanes <= size; k += kLanes) {
+    const V q = hn::LoadU(D(), query + k);
+    for (int w = 0; w < W; ++w) sums[w] = hn::MulAdd(q, hn::LoadU(D(), keys + w * stride + k), sums[w]);
+  }
+  if constexpr (W == 4) {
+    StoreSums(sums[0], sums[1], sums[2], sums[3], out);
+  } else {
+    for (int w = 0; w < W; ++w) out[w] = Sum(sums[w]);
+  }
+  for (; k < size; ++k) {
+    for (int w = 0; w < W; ++w) out[w] += query[k] * keys[w * stride + k];
+  }
 }
 
 // Scores become probabilities but for their sum, which is returned.
@@ -291,20 +302,36 @@ float Exponentials(float* scores, int64_t count) {
   return sum;
 }
 
-// out[g] = sum_s weight[g][s] values[s], for N of the group.
+// `C` vectors of out[g] = sum_s weight[g][s] values[s] for N of the group, from number k on.
+template <int N, int C>
+HWY_INLINE void MixVectors(const float* weights, const HeadCache& cache, int64_t size, const float* inverse, int64_t k,
+                           float* out) {
+  V sums[N][C];
+  for (int n = 0; n < N; ++n) {
+    for (int c = 0; c < C; ++c) sums[n][c] = hn::Zero(D());
+  }
+  for (int64_t s = 0; s < cache.seen; ++s) {
+    const float* value = cache.values + s * cache.stride + k;
+    V values[C];
+    for (int c = 0; c < C; ++c) values[c] = hn::LoadU(D(), value + c * kLanes);
+    for (int n = 0; n < N; ++n) {
+      const V weight = hn::Set(D(), weights[n * cache.seen + s]);
+      for (int c = 0; c < C; ++c) sums[n][c] = hn::MulAdd(weight, values[c], sums[n][c]);
+    }
+  }
+  for (int n = 0; n < N; ++n) {
+    for (int c = 0; c < C; ++c)
+      hn::StoreU(hn::Mul(sums[n][c], hn::Set(D(), inverse[n])), D(), out + n * size + k + c * kLanes);
+  }
+}
+
 template <int N>
 HWY_INLINE void Mix(const float* weights, const HeadCache& cache, int64_t size, const float* inverse, float* out) {
-  const D d;
+  constexpr int kVectors = kLanes >= 16 ? 4 : 2;  // as many sums as there are registers for
   int64_t k = 0;
-  for (; k + kLanes <= size; k += kLanes) {
-    V sums[N];
-    for (int n = 0; n < N; ++n) sums[n] = hn::Zero(d);
-    for (int64_t s = 0; s < cache.seen; ++s) {
-      const V value = hn::LoadU(d, cache.values + s * cache.stride + k);
-      for (int n = 0; n < N; ++n) sums[n] = hn::MulAdd(hn::Set(d, weights[n * cache.seen + s]), value, sums[n]);
-    }
-    for (int n = 0; n < N; ++n) hn::StoreU(hn::Mul(sums[n], hn::Set(d, inverse[n])), d, out + n * size + k);
-  }
+  for (; k + kVectors * kLanes <= size; k += kVectors * kLanes)
+    MixVectors<N, kVectors>(weights, cache, size, inverse, k, out);
+  for (; k + kLanes <= size; k += kLanes) MixVectors<N, 1>(weights, cache, size, inverse, k, out);
   for (; k < size; ++k) {
     for (int n = 0; n < N; ++n) {
       float sum = 0;
@@ -316,22 +343,29 @@ HWY_INLINE void Mix(const float* weights, const HeadCache& cache, int64_t size, 
 
 void Attend(const float* query, int64_t group, int64_t size, const HeadCache& cache, float scale, float softcap,
             float* scores, float* out) {
-  for (int64_t s = 0; s < cache.seen; ++s) {
-    const float* key = cache.keys + s * cache.stride;
-    for (int64_t g = 0; g < group; ++g) {
-      const float score = Dot(query + g * size, key, size) * scale;
-      scores[g * cache.seen + s] = softcap > 0 ? std::tanh(score / softcap) * softcap : score;
-    }
+  int64_t s = 0;
+  for (; s + 4 <= cache.seen; s += 4) {
+    for (int64_t g = 0; g < group; ++g)
+      KeyDots<4>(query + g * size, cache.keys + s * cache.stride, cache.stride, size, scores + g * cache.seen + s);
   }
-  constexpr int together = 4;
+  for (; s < cache.seen; ++s) {
+    for (int64_t g = 0; g < group; ++g)
+      KeyDots<1>(query + g * size, cache.keys + s * cache.stride, cache.stride, size, scores + g * cache.seen + s);
+  }
+  for (int64_t i = 0; i < group * cache.seen; ++i) {
+    const float score = scores[i] * scale;
+    scores[i] = softcap > 0 ? std::tanh(score / softcap) * softcap : score;
+  }
   for (int64_t g = 0; g < group;) {
-    float inverse[together];
-    const int64_t count = group - g >= together ? together : 1;
-    for (int64_t n = 0; n < count; ++n) inverse[n] = 1 / Exponentials(scores + (g + n) * cache.seen, cache.seen);
-    if (count == together) {
-      Mix<together>(scores + g * cache.seen, cache, size, inverse, out + g * size);
-    } else {
-      Mix<1>(scores + g * cache.seen, cache, size, inverse, out + g * size);
+    const int64_t count = std::min<int64_t>(group - g, 4);
+    float* const weights = scores + g * cache.seen;
+    float inverse[4];
+    for (int64_t n = 0; n < count; ++n) inverse[n] = 1 / Exponentials(weights + n * cache.seen, cache.seen);
+    switch (count) {
+      case 1: Mix<1>(weights, cache, size, inverse, out + g * size); break;
+      case 2: Mix<2>(weights, cache, size, inverse, out + g * size); break;
+      case 3: Mix<3>(weights, cache, size, inverse, out + g * size); break;
+      default: Mix<4>(weights, cache, size, inverse, out + g * size);
     }
     g += count;
   }

@@ -15,6 +15,7 @@
 #include "kullback/lm/layout.h"
 #include "kullback/lm/recompute.h"
 #include "kullback/lm/rotary.h"
+#include "kullback/lm/step_product.h"
 
 namespace kullback {
 namespace {
@@ -221,8 +222,7 @@ Rows Transformer::head_rows(const at::Tensor& hidden) const {
 }
 
 at::Tensor Transformer::logits(const at::Tensor& hidden) const {
-  const at::Tensor logits =
-      is_short(head, hidden.scalar_type()) ? kept_product(hidden, head) : at::linear(hidden, head);
+  const at::Tensor logits = weight_product(hidden, head);
   return config.head_softcap > 0 ? at::tanh(logits / config.head_softcap) * config.head_softcap : logits;
 }
 

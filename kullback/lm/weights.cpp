@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 
 #include "kullback/io/ggml_type.h"
 #include "kullback/lm/step_kernels.h"
@@ -116,6 +117,16 @@ at::Tensor kept_product(const at::Tensor& x, const at::Tensor& kept) {
   at::Tensor y = at::empty({x.size(0), kept.size(0)}, x.options());
   many_row_product(x.contiguous(), weight, y);
   return y;
+}
+
+bool is_step(const at::Tensor& x, const at::Tensor& weight) {
+  return c10::InferenceMode::is_enabled() && x.scalar_type() == at::kFloat && x.is_cpu() && x.dim() == 2 &&
+         x.size(0) <= few_rows && weight.dim() == 2 && weight.is_contiguous() &&
+         (weight.scalar_type() == at::kFloat || is_short(weight, at::kFloat));
+}
+
+at::Tensor weight_product(const at::Tensor& x, const at::Tensor& weight) {
+  return is_short(weight, x.scalar_type()) || is_step(x, weight) ? kept_product(x, weight) : at::linear(x, weight);
 }
 
 std::vector<at::Tensor> few_row_products(const at::Tensor& x, const std::vector<at::Tensor>& kept) {

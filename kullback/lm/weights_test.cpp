@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -182,10 +183,12 @@ TEST(KeptWeights, AreReadAsTheyAreKept) {
 
 // Steps of generation in float32 against the definitions of the papers in float64: soft-caps, windows, groups of heads.
 TEST(Step, OfEveryFamilyIsTheModelOfThePapers) {
-  for (const int64_t head_size : {4, 16, 24}) {
+  for (const auto& [head_size, group] :
+       std::vector<std::pair<int64_t, int64_t>>{{4, 1}, {16, 2}, {24, 3}, {64, 4}, {80, 5}, {128, 7}}) {
     for (const bool other : {false, true}) {
       Config config = tiny_config();
       config.head_size = head_size;
+      config.heads = group * config.key_value_heads;
       if (other) {
         config.key_value_heads = config.heads;
         config.attention_softcap = 1.5;
@@ -197,7 +200,7 @@ TEST(Step, OfEveryFamilyIsTheModelOfThePapers) {
       const std::vector<std::vector<int32_t>> texts = {random_ids(config.vocabulary_size, 20, 4),
                                                        random_ids(config.vocabulary_size, 13, 5)};
       std::vector<KvCache> caches(2, KvCache(config.layers));
-      const at::NoGradGuard no_grad;
+      const c10::InferenceMode inference;  // as generation does
       for (size_t t = 0; t < 13; ++t) {
         Ragged batch = ragged({{texts[0][t]}, {texts[1][t]}});
         batch.caches = {&caches[0], &caches[1]};
