@@ -56,8 +56,11 @@ HWY_INLINE void StoreSums(V a, V b, V c, V d, float* out) {
 
 // Readers of rows: `Chunk` is what is read of W rows in some blocks, whose `Load(w, k)` makes the vector of the numbers k,
 // k + 1, ... of row w; `Number` is one of those that make no whole vector. `Foresee` asks memory for what will be wanted two
-// groups of rows later: several short rows read side by side are no pattern that a processor foresees.
+// groups of rows later: several short rows read side by side are no pattern that a processor foresees. `kInOneGo`: with one
+// row of x, memory is what is waited for, and is quickest read row after row; int8 has more to compute than to read, and one
+// sum at a time would wait for itself.
 struct Float32Rows {
+  static constexpr bool kInOneGo = true;
   const float* data;
   int64_t length;
   template <int W>
@@ -65,7 +68,9 @@ struct Float32Rows {
     const float* at;
     int64_t length;
     HWY_INLINE V Load(int w, int64_t k) const { return hn::LoadU(D(), at + w * length + k); }
-    HWY_INLINE void Foresee(int, int64_t) const {}
+    HWY_INLINE void Foresee(int w, int64_t k) const {
+      for (int64_t line = 0; line < kBlock; line += 16) hwy::Prefetch(at + (w + 2 * W) * length + k + line);
+    }
   };
   template <int W>
   HWY_INLINE Chunk<W> At(int64_t row, int64_t k, int64_t) const {
@@ -76,6 +81,7 @@ struct Float32Rows {
 };
 
 struct BFloat16Rows {
+  static constexpr bool kInOneGo = true;
   const uint16_t* data;
   int64_t length;
   template <int W>
@@ -104,6 +110,7 @@ struct BFloat16Rows {
 
 // A block is a float16 scale and 32 codes; the product of both is exact in float32.
 struct Int8Rows {
+  static constexpr bool kInOneGo = false;
   const uint8_t* data;
   int64_t length;  // whole blocks
   template <int W>
@@ -164,6 +171,15 @@ HWY_INLINE void Dots(const Rows& rows, int64_t row, const float* x, float* y, in
   for (int64_t begin = 0; begin < vectors; begin += kChunk * kBlock) {
     const int64_t end = std::min(vectors, begin + kChunk * kBlock);
     const auto chunk = rows.template At<W>(row, begin, (end - begin + kBlock - 1) / kBlock);
+    if constexpr (N == 1 && Rows::kInOneGo) {
+      for (int w = 0; w < W; ++w) {
+        for (int64_t k = begin; k < end; k += kLanes) {
+          if ((k - begin) % kBlock == 0) chunk.Foresee(w, k - begin);
+          sums[w][0] = hn::MulAdd(chunk.Load(w, k - begin), hn::LoadU(d, x + k), sums[w][0]);
+        }
+      }
+      continue;
+    }
     for (int64_t k = begin; k < end; k += kLanes) {
       V columns[N];
       for (int n = 0; n < N; ++n) columns[n] = hn::LoadU(d, x + n * length + k);
