@@ -80,7 +80,6 @@ void PreferenceTask::after_step(int64_t step, int64_t steps, Figures& figures) {
   Transformer whole = policy_;
   merge_lora(whole);
   move_towards(moving_->parameters(), whole.parameters(), rule->weight);
-  training_cache_.assign(training_cache_.size(), {});
   held_out_cache_.assign(held_out_cache_.size(), {});
 }
 
@@ -261,9 +260,13 @@ PreferenceTask::Scored PreferenceTask::scored(const std::vector<const Preference
 Figures PreferenceTask::accumulate(std::span<const int64_t> batch, std::span<const int64_t> whole, bool measure) {
   std::vector<const PreferencePair*> pairs;
   std::vector<Cached*> caches;
+  // A row's numbers may depend, in the last bit, on the rows beside it: what this batch computes is not kept for another one,
+  // which a resumed run might be the first to see.
+  std::vector<Cached> own(batch.size());
   for (const int64_t i : batch) {
     pairs.push_back(&training_.pairs[static_cast<size_t>(i)]);
-    caches.push_back(&training_cache_[static_cast<size_t>(i)]);
+    Cached& prepared = training_cache_[static_cast<size_t>(i)];
+    caches.push_back(prepared.chosen.defined() ? &prepared : &own[caches.size()]);
   }
   if (std::all_of(pairs.begin(), pairs.end(),
                   [](const PreferencePair* p) { return p->chosen.counted() + p->rejected.counted() == 0; })) {

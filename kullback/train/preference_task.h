@@ -17,7 +17,7 @@
 namespace kullback {
 
 /// Training a policy on preference pairs by any preference recipe: gives the recipe what it needs and nothing more.
-/// The reference's log-probabilities of each pair are computed once, when the pair is first met, and kept.
+/// The reference's log-probabilities of training pairs are computed with each batch, or once before training: prepare_reference.
 class PreferenceTask : public Task {
  public:
   /// `options`: of the method, must outlive the task, as must the models. `prefix`: what stands in for the prompt where a
