@@ -5,6 +5,7 @@
 //   build/bench/head --summary            one JSON line of ratios for the first shape
 //   build/bench/head --table FILE         the same for every shape and the row kernels, as a page of the documentation
 //     --shapes 512x576x49152,... or all   for these shapes;  --rounds 3: medians of so many
+//     --memory 128                        MiB that the head may hold
 //   build/bench/head --rows               the row kernels alone, as parts of the bandwidth of a copy
 
 #include <algorithm>
@@ -406,9 +407,10 @@ void write_table(const std::string& path, const std::vector<Shape>& shapes, int 
       "same "
       "operations in chunks of 128 tokens, each pair timed in one round in one process; below 1 we are faster. Memory "
       "is "
-      "the peak beyond inputs and gradients, in MiB, ours at the default limit of 128.\n\n";
-  page += fmt::format("Machine: {}, {} threads, vector code for {}. Medians of {} rounds.\n", processor(),
-                      at::get_num_threads(), kullback::detail::kernel_target(), rounds);
+      "the peak beyond inputs and gradients, in MiB.\n\n";
+  page += fmt::format(
+      "Machine: {}, {} threads, vector code for {}. Medians of {} rounds; ours with at most {} MiB (`--memory`).\n",
+      processor(), at::get_num_threads(), kullback::detail::kernel_target(), rounds, head_memory() >> 20);
   for (const Shape& shape : shapes) {
     const Json summary = summary_of(shape, rounds);
     page += fmt::format(
@@ -446,6 +448,7 @@ int main(int count, char** words) {
     return at == arguments.end() || at + 1 == arguments.end() ? otherwise : *(at + 1);
   };
   const int rounds = std::max(1, std::atoi(after("--rounds", "3").c_str()));
+  if (has("--memory")) set_head_memory(int64_t{std::max(16, std::atoi(after("--memory", "128").c_str()))} << 20);
   if (has("--rows")) std::cout << rows_alone().dump() << "\n";
   if (has("--table")) write_table(after("--table", "head.md"), shapes_named(after("--shapes", "all")), rounds);
   if (has("--summary")) {
