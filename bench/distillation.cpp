@@ -1,9 +1,10 @@
 // A step of distillation beside the parts that it cannot do without, and a recorded teacher beside a live one: SmolLM2-135M's
 // shape with random weights, so nothing to download.
 //
-//   build/bench/distillation              seconds of a `kd` step of 4 x 256 tokens for a student of half the layers, over those
-//                                         of its parts alone, with the memory that the step needs beyond theirs; then the
-//                                         same step with recorded rows of a teacher of the student's own size
+//   build/bench/distillation [ROUNDS]     seconds of a `kd` step of 4 x 256 tokens for a student of half the layers, over those
+//                                         of its parts alone, with the memory that the step needs beyond theirs, at two limits
+//                                         of the head's memory; then the same step with recorded rows of a teacher of the
+//                                         student's own size
 //
 // Rounds of the contestants alternate; each ratio is the median over the rounds.
 
@@ -174,17 +175,25 @@ int main(int count, char** words) {
 
   const auto models = [&] { parts.models(), clear(small.transformer); };
   const auto whole = [&] { step(), clear(small.transformer); };
-  whole(), models(), parts.heads();
-  const double least = static_cast<double>(peak_of(models)), most = static_cast<double>(peak_of(whole));
-  std::vector<double> ratio, alone, ours;
-  for (int round = 0; round < rounds; ++round) {
-    alone.push_back(seconds(models) + seconds([&] { parts.heads(); }));
-    ours.push_back(seconds(whole));
-    ratio.push_back(ours.back() / alone.back());
+  models(), parts.heads();
+  const auto least = static_cast<double>(peak_of(models)), gradient = static_cast<double>(parts.student.head.nbytes());
+  for (const int64_t mib : {128, 64}) {
+    set_head_memory(mib << 20);
+    whole();
+    const auto most = static_cast<double>(peak_of(whole));
+    std::vector<double> ratio, alone, ours;
+    for (int round = 0; round < rounds; ++round) {
+      alone.push_back(seconds(models) + seconds([&] { parts.heads(); }));
+      ours.push_back(seconds(whole));
+      ratio.push_back(ours.back() / alone.back());
+    }
+    std::printf(
+        "kd step, 4 x 256 tokens, 15 of 30 layers, --head-memory %d: %.2f s; its parts alone %.2f s; ratio %.2f\n",
+        static_cast<int>(mib), median(ours), median(alone), median(ratio));
+    std::printf("memory beyond that of the two models' passes and the gradient of the head: %.0f MiB\n",
+                (most - least - gradient) / (1 << 20));
   }
-  std::printf("kd step, 4 x 256 tokens, 15 of 30 layers: %.2f s; its parts alone %.2f s; ratio %.2f\n", median(ours),
-              median(alone), median(ratio));
-  std::printf("memory of the step beyond that of the two models' passes: %.0f MiB\n", (most - least) / (1 << 20));
+  set_head_memory(128 << 20);
 
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / fmt::format("kullback-bench-{}.teacher", getpid());
