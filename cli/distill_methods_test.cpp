@@ -91,6 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         MethodRun{"gkd", "--lambda 1 --beta 0.5 --max-new-tokens 6", "js", "train/source/student"},
         MethodRun{"gkd", "--gkd-alpha 0.9 --max-new-tokens 6", "js", "train/rl_loss"},
+        MethodRun{"gkd", "--gkd-alpha 0.5 --reward length:words --max-new-tokens 6", "", "train/reward"},
         MethodRun{"gkd", "--lambda 0 --sequence-kd", "js", "train/source/teacher"},
         MethodRun{"distillm", "--lm-coef 0.1 --init-threshold 0.9 --capacity 6 --kd-ratio 0.9", "forward_kl",
                   "train/replayed"},
@@ -155,6 +156,8 @@ TEST(OnPolicyMethods, RefuseWhatCannotBe) {
   refused({"minillm", "--teacher-mix 1", "", ""}, "--teacher-mix");
   refused({"reduced-vocab", "--align-hidden match", "", ""}, "--align-hidden");
   refused({"reduced-vocab", "--alpha-con 0.1", "", ""}, "--align-hidden");
+  refused({"gkd", "--reward length", "", ""}, "--gkd-alpha");
+  refused({"gkd", "--gkd-alpha 0.5 --reward lenght", "", ""}, "length");
   refused({"kd,swing", "--privacy memory", "", ""}, "--other-model");  // before the first of both begins
 }
 

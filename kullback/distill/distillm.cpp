@@ -8,8 +8,8 @@
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
 #include "kullback/distill/plain_text.h"
-#include "kullback/distill/stored_responses.h"
 #include "kullback/divergence/row_blocks.h"
+#include "kullback/train/rollouts.h"
 
 namespace kullback {
 

@@ -5,6 +5,7 @@
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
 #include "kullback/distill/counted.h"
+#include "kullback/rewards/reward.h"
 
 namespace kullback {
 
@@ -63,7 +64,9 @@ DistillationNeeds needs(const GkdOptions& o) {
       .data = o.sequence_kd ? 0 : 1 - student, .teacher = o.sequence_kd ? 1 - student : 0, .student = student};
   needs.of_student_by.sampling.temperature = o.gen_temperature;
   needs.of_student_by.max_new_tokens = o.max_new_tokens;
-  needs.similarity = o.gkd_alpha.has_value();
+  needs.similarity = o.gkd_alpha && o.reward.empty();
+  needs.scores = o.gkd_alpha && !o.reward.empty();
+  if (needs.scores) needs.reward = o.reward;
   return needs;
 }
 
@@ -104,14 +107,22 @@ const Registered gkd{
         .option("reduction", &GkdOptions::reduction, reductions(),
                 "mean over the sequences' means, mean over all counted tokens, or sum", "paper; TRL token_mean")
         .option("gkd-alpha", &GkdOptions::gkd_alpha, fraction,
-                "weight of the divergence against a reward, the ROUGE-L of the student's response to the data's; off: "
-                "no reward")
+                "weight of the divergence against a reward of the student's responses; off: no reward")
+        .option(
+            "reward", &GkdOptions::reward,
+            "with --gkd-alpha: a name that `kullback frontier --reward` knows, such as model:FOLDER; without it the "
+            "ROUGE-L of the response to the data's")
         .option("baseline", &GkdOptions::baseline, {{"none", Baseline::none}, {"batch_mean", Baseline::batch_mean}},
                 "what is taken from each reward")
         .needs(needs)
+        .validate([](const GkdOptions& o) {
+          if (o.reward.empty()) return;
+          if (!o.gkd_alpha) fail("option --reward: weighs nothing without --gkd-alpha");
+          static_cast<void>(reward(o.reward));
+        })
         .responses(responses)
         .loss([](const DistillationBatch& b, const GkdOptions& o) {
-          const Tensor rewards = o.gkd_alpha ? b.similarity : Tensor();
+          const Tensor rewards = !o.gkd_alpha ? Tensor() : o.reward.empty() ? b.similarity : b.scores;
           const GkdLoss l =
               gkd_loss(b.student, b.teacher, b.mask, o, b.labels, rewards, b.tokens_in_step, b.sequences_in_step);
           DistillationLoss loss{.value = l.loss, .parts = {{"kd_loss", l.kd_loss}}};

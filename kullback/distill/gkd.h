@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +22,9 @@ struct GkdOptions {
   int64_t max_new_tokens = 128;  ///< of the student's responses
   bool sequence_kd = false;      ///< the teacher's responses in place of the data's
   Reduction reduction = Reduction::sequence_mean;
-  std::optional<double> gkd_alpha = {};      ///< with a reward: weight of the divergence; the rest is the reward's
+  std::optional<double> gkd_alpha = {};  ///< with a reward: weight of the divergence; the rest is the reward's
+  std::string reward =
+      {};  ///< with gkd_alpha: the name of one (rewards/reward.h); empty: ROUGE-L to the data's response
   Baseline baseline = Baseline::batch_mean;  ///< taken from each reward
 };
 

@@ -11,7 +11,7 @@
 #include "kullback/distill/minillm.h"
 #include "kullback/distill/plad.h"
 #include "kullback/distill/skd.h"
-#include "kullback/distill/stored_responses.h"
+#include "kullback/train/rollouts.h"
 #include "kullback/world/law.h"
 
 namespace kullback {

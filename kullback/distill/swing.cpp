@@ -130,8 +130,8 @@ Tensor privacy_of(const DistillationBatch& b, const O& o) {
       const auto found = b.numbers.find("privacy");
       if (found == b.numbers.end())
         fail(
-            "option --privacy: given needs a number \"privacy\" with each token of the data; or take digits, memory or "
-            "constant");
+            "option --privacy: given needs the column \"private\" in the data, texts of the response that are; or take "
+            "digits, memory or constant");
       return found->second;
     }
     case O::Privacy::digits: {
@@ -200,14 +200,14 @@ const Registered swing{
         .option("lam", &O::lam, fraction, "weight of the divergence; the rest is cross-entropy on the labels")
         .option("ce-guard", &O::ce_guard, "cross-entropy of a token counts 1 - privacy")
         .option("freeze-noise", &O::freeze_noise, "the same noise at every visit of a token; fresh noise averages out")
-        .option(
-            "privacy", &O::privacy,
-            {{"given", O::Privacy::given},
-             {"digits", O::Privacy::digits},
-             {"memory", O::Privacy::memory},
-             {"constant", O::Privacy::constant}},
-            "where a token's privacy is from: the data, 1 for tokens with a digit, how much better the teacher knows "
-            "it than --other-model does, or one number for all")
+        .option("privacy", &O::privacy,
+                {{"given", O::Privacy::given},
+                 {"digits", O::Privacy::digits},
+                 {"memory", O::Privacy::memory},
+                 {"constant", O::Privacy::constant}},
+                "where a token's privacy is from: the data's column `private` (texts of the response that are), 1 for "
+                "tokens "
+                "with a digit, how much better the teacher knows it than --other-model does, or one number for all")
         .option("privacy-constant", &O::privacy_constant, fraction, "privacy constant: of every token")
         .option("margin", &O::margin, any_number, "memory: nats that a public token may differ")
         .option("width", &O::width, positive, "memory: nats over which the score rises")

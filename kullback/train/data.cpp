@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "kullback/base/error.h"
 #include "kullback/base/random.h"
@@ -241,9 +242,40 @@ Sequence encode_row(const Model& model, const std::vector<Message>& prompt, cons
   return sequence;
 }
 
+namespace {
+
+/// For each token that is learnt, 1 where it is part of one of the texts in the row's column `private`, else 0.
+std::vector<double> privacy(const Json& row, const Example& example, const Tokenizer& tokenizer,
+                            const std::string& place) {
+  std::string bytes;
+  std::vector<size_t> ends;
+  for (int64_t t = example.sequence.response_begin; t < std::ssize(example.sequence.ids); ++t) {
+    bytes += tokenizer.token_bytes(example.sequence.ids[static_cast<size_t>(t)]);
+    ends.push_back(bytes.size());
+  }
+  std::vector<double> marks(ends.size(), 0.0);
+  if (!row.contains("private")) return marks;
+  if (!row["private"].is_array()) fail("{}: \"private\" is no list of texts", place);
+  for (const Json& one : row["private"]) {
+    const std::string text = one.is_string() ? one.get<std::string>() : "";
+    if (text.empty() || example.text.find(text) == std::string::npos)
+      fail("{}: \"private\" holds {}, which is no part of the response", place, one.dump());
+    for (size_t at = bytes.find(text); at != std::string::npos; at = bytes.find(text, at + 1)) {
+      for (size_t t = 0; t < ends.size(); ++t) {
+        const size_t begin = t == 0 ? 0 : ends[t - 1];
+        if (begin < at + text.size() && ends[t] > at) marks[t] = 1;
+      }
+    }
+  }
+  return marks;
+}
+
+}  // namespace
+
 SupervisedData load_supervised(const std::filesystem::path& path, const Model& model, const DataOptions& options) {
   SupervisedData data{.path = path.string(), .examples = {}, .counts = {}};
   const auto limit = static_cast<size_t>(options.max_length);
+  bool with_privacy = false;
   read_jsonl(path, [&](int64_t line, const Json& row) {
     if (options.max_rows > 0 && data.counts.read >= options.max_rows) return;
     ++data.counts.read;
@@ -258,9 +290,32 @@ SupervisedData load_supervised(const std::filesystem::path& path, const Model& m
       ++data.counts.cut;
     }
     ++data.counts.used;
+    if (row.contains("private") && !with_privacy) {  // none of the rows before holds anything private
+      with_privacy = true;
+      for (Example& before : data.examples)
+        before.numbers["privacy"].assign(static_cast<size_t>(before.sequence.counted()), 0.0);
+    }
+    if (with_privacy) example.numbers["privacy"] = privacy(row, example, model.text(), place);
     data.examples.push_back(std::move(example));
   });
   if (data.examples.empty()) fail("{}: no row that can be used", path.string());
+  return data;
+}
+
+SupervisedData load_prompts(const std::filesystem::path& path, const Model& model, const DataOptions& options) {
+  bool preferences = false, first = true;
+  read_jsonl(path, [&](int64_t, const Json& row) {
+    if (std::exchange(first, false)) preferences = row.contains("chosen");
+  });
+  if (!preferences) return load_supervised(path, model, options);
+  PreferenceData pairs = load_preferences(path, model, options);
+  SupervisedData data{.path = pairs.path, .examples = {}, .counts = pairs.counts};
+  for (PreferencePair& pair : pairs.pairs)
+    data.examples.push_back({.line = pair.line,
+                             .sequence = std::move(pair.chosen),
+                             .weight = pair.weight,
+                             .prompt = std::move(pair.prompt),
+                             .text = std::move(pair.chosen_text)});
   return data;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,8 @@ struct Example {
   double weight = 1;            ///< column `weight`
   std::vector<Message> prompt;  ///< as read; empty for a plain text
   std::string text;             ///< the response
+  /// Numbers of each token that is learnt: "privacy", 1 where a text of the column `private` stands, where a file has one.
+  std::map<std::string, std::vector<double>> numbers = {};
 };
 
 struct SupervisedData {
@@ -70,13 +73,18 @@ struct SupervisedData {
 };
 
 /// Reads responses in TRL's columns: `messages`, whose last answer is learnt; `prompt` and `completion`, as strings or lists of
-/// messages; or `text`, all of which is learnt. Optionally `weight`. Errors name file and line.
+/// messages; or `text`, all of which is learnt. Optionally `weight`, and `private`: texts of the response that are. Errors name
+/// file and line.
 SupervisedData load_supervised(const std::filesystem::path& path, const Model& model, const DataOptions& options);
 
 /// Reads preferences in TRL's columns: `prompt`, `chosen`, `rejected` as strings or lists of messages, or only `chosen` and
 /// `rejected` with the conversation in both; or single responses as `prompt`, `completion` and `label`, good ones as chosen
 /// and bad ones as rejected; optionally `weight`. Errors name file and line.
 PreferenceData load_preferences(const std::filesystem::path& path, const Model& model, const DataOptions& options);
+
+/// The prompts of a file, whatever it was made for: rows of preferences, with the chosen response, or as load_supervised
+/// reads them.
+SupervisedData load_prompts(const std::filesystem::path& path, const Model& model, const DataOptions& options);
 
 /// A prompt and its response as ids. The prompt's ids are what they will be in use, where the model continues them: if the
 /// text would merge a token across the border, the response is encoded by itself. `merged` counts that.

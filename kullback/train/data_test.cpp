@@ -129,5 +129,35 @@ TEST(Preferences, HeldOutRowsAreDrawnBySeedAndTakenAway) {
   for (const int64_t line : a) EXPECT_THAT(lines(first), ::testing::Not(::testing::Contains(line)));
 }
 
+TEST(Responses, PrivateTextsMarkTheTokensThatTheyAreMadeOf) {
+  const Model model = test::tiny_model();  // a token a byte
+  const SupervisedData data = load_supervised(file_of(R"({"prompt": "A", "completion": "none"}
+{"prompt": "B", "completion": "call 555 or 55", "private": ["55", "or"]}
+)"),
+                                              model, {});
+  ASSERT_EQ(data.examples.size(), 2U);
+  const std::vector<double>& marks = data.examples[1].numbers.at("privacy");
+  std::string marked;
+  for (size_t t = 0; t < marks.size(); ++t) marked += marks[t] == 1 ? 'x' : '-';
+  EXPECT_EQ(marked.substr(0, 14), "-----xxx-xx-xx");  // overlapping places of "55" all count
+  EXPECT_EQ(data.examples[0].numbers.at("privacy"),
+            std::vector<double>(static_cast<size_t>(data.examples[0].sequence.counted()), 0.0));
+  try {
+    load_supervised(file_of(R"({"prompt": "B", "completion": "call", "private": ["555"]})"), model, {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("line 1"), HasSubstr("555")));
+  }
+}
+
+TEST(Prompts, AreThoseOfAnyRows) {
+  const Model model = test::tiny_model();
+  const SupervisedData pairs = load_prompts(file_of(good), model, {}),
+                       rows = load_prompts(file_of(R"({"prompt": "Hi", "completion": "Hello."})"), model, {});
+  ASSERT_EQ(pairs.examples.size(), 1U);
+  EXPECT_EQ(pairs.examples[0].sequence.ids, rows.examples[0].sequence.ids);
+  EXPECT_EQ(pairs.examples[0].text, "Hello.");
+}
+
 }  // namespace
 }  // namespace kullback

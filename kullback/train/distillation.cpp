@@ -23,6 +23,7 @@ std::vector<std::string> DistillationNeeds::in_words() const {
   if (sources.both > 0) words.emplace_back("responses that teacher and student draw together");
   if (layers) words.emplace_back("hidden states of every layer of both models");
   if (other_model) words.emplace_back("a third, public model");
+  if (!reward.empty()) words.emplace_back("a reward of each response");
   if (text) words.emplace_back("plain text too, where it is given");
   return words;
 }

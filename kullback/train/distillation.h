@@ -69,6 +69,7 @@ struct Responses {
   std::vector<ResponseSource> sources = {};          ///< [B]
   std::map<std::string, at::Tensor> numbers = {};    ///< [B,T] each, float64: Response::numbers
   at::Tensor similarity = {};   ///< [B] float64, to the data's response (ROUGE-L F1 on tokens); Needs::similarity
+  at::Tensor scores = {};       ///< [B] float64, by Needs::reward; Needs::scores
   at::Tensor other_logps = {};  ///< [B,T] log-probability of each label under --other-model; Needs::other_model
   /// [B T, D] each, from the embeddings to the last layer before the final norm; Needs::layers. The student's are differentiable.
   std::vector<at::Tensor> student_layers = {}, teacher_layers = {};
@@ -134,6 +135,8 @@ struct DistillationNeeds {
   bool layers = false;                                        ///< hidden states of every layer of both models
   bool similarity = false;
   bool other_model = false;   ///< a third, frozen model: --other-model
+  std::string reward = {};    ///< the name of a reward (rewards/reward.h) that responses are scored by; empty: none
+  bool scores = false;        ///< its scores with each batch
   bool weights = false;       ///< takes the data's column `weight`; else a weight other than 1 is refused
   bool live_teacher = false;  ///< a recorded teacher does not do: it must be asked at responses that are not the data's
   double modules_rate = 1e-4;  ///< learning rate of the method's own tensors; follows the student's schedule
@@ -170,6 +173,8 @@ class DistillationRun {
                                      const std::vector<std::vector<int32_t>>& beginnings = {}) = 0;
   /// The teacher's (or the untrained student's) responses to these, made once before the run.
   virtual std::vector<Response> stored(ResponseSource source, std::span<const int64_t> examples) = 0;
+  /// What the reward of the recipe's needs says of these.
+  virtual std::vector<double> scores(std::span<const Response> responses) const = 0;
   /// Calls f with these responses, a batch at a time, cut as the step's batches are; the student gets no gradient.
   virtual void each_batch(std::span<const Response> responses,
                           const std::function<void(const DistillationBatch&)>& f) = 0;
@@ -205,8 +210,8 @@ struct DistillationRecipe {
 template <class O>
 class DistillationMethod : public MethodBuilder<DistillationMethod<O>, O> {
  public:
-  explicit DistillationMethod(std::string name)
-      : MethodBuilder<DistillationMethod<O>, O>(std::move(name), Family::distillation) {
+  explicit DistillationMethod(std::string name, Family family)
+      : MethodBuilder<DistillationMethod<O>, O>(std::move(name), family) {
     recipe_.needs = [](const void*) { return DistillationNeeds{}; };
     recipe_.validate = [](const void*) {};
   }
@@ -244,9 +249,10 @@ class DistillationMethod : public MethodBuilder<DistillationMethod<O>, O> {
   DistillationRecipe recipe_;
 };
 
+/// `family`: alignment, for a method that asks a reward; its policy is the student here, what it is held to the teacher.
 template <class O>
-DistillationMethod<O> distillation_method(std::string name) {
-  return DistillationMethod<O>(std::move(name));
+DistillationMethod<O> distillation_method(std::string name, Family family = Family::distillation) {
+  return DistillationMethod<O>(std::move(name), family);
 }
 
 }  // namespace kullback

@@ -56,8 +56,9 @@ std::vector<Response> DistillationTask::data(std::span<const int64_t> examples) 
   std::vector<Response> responses;
   for (const int64_t example : examples) {
     const Sequence& sequence = training_.examples[static_cast<size_t>(example)].sequence;
-    responses.push_back(
-        {.example = example, .tokens = {sequence.ids.begin() + sequence.response_begin, sequence.ids.end()}});
+    responses.push_back({.example = example,
+                         .tokens = {sequence.ids.begin() + sequence.response_begin, sequence.ids.end()},
+                         .numbers = training_.examples[static_cast<size_t>(example)].numbers});
   }
   return responses;
 }
@@ -135,6 +136,17 @@ std::vector<Response> DistillationTask::drawn(ResponseSource source, std::span<c
     numbers.insert(numbers.end(), logps.begin(), logps.end());
   }
   return responses;
+}
+
+std::vector<double> DistillationTask::scores(std::span<const Response> responses) const {
+  if (!reward_) throw std::logic_error("a recipe that asks for scores must say of which reward");
+  if (setup_.student_tokenizer == nullptr) fail("option --reward: rewards read text, and the model has no tokenizer");
+  std::vector<PromptedResponse> texts;
+  for (const Response& r : responses)
+    texts.push_back({.prompt = training_.examples[static_cast<size_t>(r.example)].prompt,
+                     .response = setup_.student_tokenizer->decode_text(r.tokens, /*skip_special=*/true),
+                     .tokens = std::ssize(r.tokens)});
+  return (*reward_)(texts);
 }
 
 /// The teacher's likeliest response, or of its beams the one most like the data's.
@@ -358,6 +370,7 @@ Responses DistillationTask::rows_of(std::span<const Response> responses, const S
     if (std::ssize(values) == batch.labels.numel())
       rows.numbers[name] = padded(at::tensor(values, at::kDouble), batch.counts);
   }
+  if (needs_.scores && rowing == Rowing::training) rows.scores = at::tensor(scores(responses), at::kDouble);
   if (needs_.similarity) {
     std::vector<double> similarity;
     for (const Response& response : responses) {

@@ -49,9 +49,11 @@ DistillationTask::DistillationTask(const Transformer& student, const Teacher& te
   if (!needs_.weights) {
     for (const SupervisedData* data : {&training_, &held_out_data_, &text_}) check_weights(*data, method.name);
   }
-  if (!limits_.empty() && reference_.model == nullptr) throw std::logic_error("limits need a reference");
+  if ((!limits_.empty() || setup_.distances) && reference_.model == nullptr)
+    throw std::logic_error("limits and distances need a reference");
   if (needs_.other_model && setup_.other_model == nullptr)
     fail("option --other-model: method {} needs a third, public model", method.name);
+  if (!needs_.reward.empty()) reward_ = reward(needs_.reward);
   if (setup_.for_teacher && !needs_.other_tokenizer)
     fail("option --teacher: method {} needs a teacher of the student's tokenizer", method.name);
   const bool asks_elsewhere = needs_.live_teacher || needs_.draws_from_teacher() || needs_.draws_from_student() ||
@@ -268,10 +270,13 @@ std::vector<Figures> DistillationTask::evaluate(const std::function<void(int64_t
     auto began = Clock::now();
     Rows student = student_.head_rows(response_hidden(student_, batch));
     held_out_.student_seconds += seconds_since(began);
-    if (!limits_.empty()) {
+    std::vector<Tensor> distances;
+    if (!limits_.empty() || setup_.distances) {
       const Rows reference = reference_rows(reference_, batch);
       const HeadRequest wanted{.labels = {}, .scores = {}, .divergences = limits_.divergences()};
-      add_limit_figures(limits_, head_statistics(student, reference, wanted).divergences, 1, limits);
+      if (!limits_.empty())
+        add_limit_figures(limits_, head_statistics(student, reference, wanted).divergences, 1, limits);
+      if (setup_.distances) distances = exact_distances(student, reference);
     }
     student.vocabulary = std::min(setup_.vocabulary, student_.config.vocabulary_size);
     Rows teacher;
@@ -281,6 +286,7 @@ std::vector<Figures> DistillationTask::evaluate(const std::function<void(int64_t
       held_out_.teacher_seconds += seconds_since(began);
     }
     rows.push_back(held_out_figures(student, teacher, batch.labels, teacher_.recorded(), held_out_));
+    if (!distances.empty()) add_distances(distances, rows.back());
     add(all, rows.back());
   }
   if (!rows.empty()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kullback/base/registry.h"
+#include "kullback/rewards/reward.h"
 #include "kullback/train/distillation.h"
 #include "kullback/train/held_out_distillation.h"
 #include "kullback/train/limit.h"
@@ -32,6 +33,7 @@ struct DistillationSetup {
   /// Where the teacher has another tokenizer: a row's prompt with this response, in the teacher's tokens.
   std::function<Sequence(const Example& example, const std::string& response)> for_teacher = {};
   const Transformer* other_model = nullptr;  ///< Needs::other_model
+  bool distances = false;                    ///< evaluations also say how far the student is from the reference
 };
 
 /// Training a student by any distillation recipe: gives it what it needs and nothing more. The teacher runs without gradient;
@@ -86,6 +88,7 @@ class DistillationTask : public Task, private DistillationRun {
   std::vector<Response> draw(ResponseSource source, std::span<const int64_t> examples, const std::string& name,
                              const std::vector<std::vector<int32_t>>& beginnings) override;
   std::vector<Response> stored(ResponseSource source, std::span<const int64_t> examples) override;
+  std::vector<double> scores(std::span<const Response> responses) const override;
   void each_batch(std::span<const Response> responses, const std::function<void(const DistillationBatch&)>& f) override;
 
   DistillationStep context(std::span<const int64_t> examples);
@@ -119,6 +122,7 @@ class DistillationTask : public Task, private DistillationRun {
   SupervisedData training_, held_out_data_, text_;
   DistillationSetup setup_;
   Limits limits_;
+  std::optional<Reward> reward_;
 
   DistillationState state_;
   Modules modules_;
