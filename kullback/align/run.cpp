@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include "kullback/align/gradient_diagnosis.h"
+#include "kullback/align/reward_run.h"
 #include "kullback/base/error.h"
 #include "kullback/io/files.h"
 #include "kullback/report/progress.h"
+#include "kullback/train/distillation.h"
 #include "kullback/train/preference_task.h"
 
 namespace kullback {
@@ -78,8 +80,10 @@ std::vector<int32_t> bare_beginning(const Model& model, const std::string& metho
 }  // namespace
 
 RunResult run_alignment(const AlignJob& job) {
+  if (job.method->recipe.type() == typeid(DistillationRecipe)) return run_reward_alignment(job);
   if (job.method->recipe.type() != typeid(PreferenceRecipe))
-    fail("option --method: {} does not train on preference pairs", job.method->name);
+    fail("option --method: {} trains nothing; `kullback explain {}` says what it is for", job.method->name,
+         job.method->name);
   const auto recipe = std::any_cast<PreferenceRecipe>(job.method->recipe);
   recipe.validate(job.method_options.get());
   check_run(job);

@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include "kullback/base/registry.h"
 #include "kullback/divergence/sampled_kl.h"
 #include "kullback/train/preference.h"
 
@@ -76,46 +75,4 @@ PpoLoss ppo_loss(const PpoSamples& s, const PpoTargets& t, const Tensor& policy_
   return loss;
 }
 
-namespace {
-
-Method method() {
-  Method m;
-  m.name = "salsa";
-  m.family = Family::alignment;
-  m.summary = "PPO whose KL penalty is taken to the weight average of two supervised models";
-  m.formula =
-      "soup   = alpha * model 1 + (1 - alpha) * model 2, weight by weight, frozen\n"
-      "goal   = max E[score] - kl_coef * KL(policy || soup), the policy beginning at model 1\n"
-      "reward = -kl_coef * kl(token), and the score at the last token; advantages by GAE(gamma, lam)\n"
-      "loss   = mean over tokens of max(-A ratio, -A clip(ratio, 1 +- cliprange))\n"
-      "         + vf_coef / 2 * mean of max((v - R)^2, (clip(v, old +- cliprange_value) - R)^2)";
-  m.when =
-      "When two supervised models of one pretrained model are at hand: their average lies where rewards are higher, "
-      "and "
-      "leaves the policy more room. The KL begins above 0. Average merged weights, never an adapter's A and B apart.";
-  m.papers = {
-      {"SALSA: Soup-based Alignment Learning for Stronger Adaptation in RLHF", "2411.01798", "FITML at NeurIPS 2024"}};
-  m.needs = {"samples of the policy with their log-probabilities", "those under the average of two supervised models",
-             "a score of each response", "a value of each token"};
-  using O = SalsaOptions;
-  m.options = std::make_shared<Options<O>>(
-      Options<O>()
-          .option("alpha", &O::alpha, fraction, "weight of the first model in the average; 1 is PPO", "paper")
-          .option("kl-coef", &O::kl_coef, non_negative, "weight of the KL penalty", "TRL")
-          .option("kl-estimator", &O::kl_estimator, {{"k1", Estimator::k1}, {"k3", Estimator::k3}},
-                  "of a token's KL, from the sample", "TRL")
-          .option("gamma", &O::gamma, fraction, "discount", "TRL")
-          .option("lam", &O::lam, fraction, "decay of the advantage estimator", "TRL")
-          .option("cliprange", &O::cliprange, positive, "how far a probability ratio counts", "TRL")
-          .option("cliprange-value", &O::cliprange_value, positive, "how far a value may move", "TRL")
-          .option("vf-coef", &O::vf_coef, positive, "weight of the value loss", "TRL")
-          .option("whiten-rewards", &O::whiten_rewards, "rewards over their deviation", "TRL")
-          .option("whiten-advantages", &O::whiten_advantages, "advantages less their mean, over their deviation",
-                  "TRL"));
-  return m;
-}
-
-const Registered salsa{method()};
-
-}  // namespace
 }  // namespace kullback

@@ -166,6 +166,14 @@ double peak_memory() {
   return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
+double mean_score(const Reward& reward, const std::vector<ShownPrompt>& shown, const Answers& answers) {
+  std::vector<PromptedResponse> responses;
+  for (size_t i = 0; i < answers.texts.size(); ++i)
+    responses.push_back({.prompt = shown[i].prompt, .response = answers.texts[i], .tokens = answers.tokens[i]});
+  const std::vector<double> scores = reward(responses);
+  return std::accumulate(scores.begin(), scores.end(), 0.0) / static_cast<double>(scores.size());
+}
+
 /// A conversation as one text for the report.
 std::string prompt_text(const std::vector<Message>& prompt) {
   std::string text;
@@ -228,6 +236,12 @@ void write_report(const fs::path& folder, const RunJob& job, const RunParts& par
                     job.run.sample_tokens),
         fmt::format("{:.1f}, {:.1f}", before.tokens.empty() ? 0.0 : before.mean_length().get<double>(),
                     after.mean_length().get<double>()));
+  }
+  if (parts.score && !after.texts.empty() && before.texts.size() == after.texts.size()) {
+    const double first = mean_score(*parts.score, shown, before), last = mean_score(*parts.score, shown, after);
+    evaluation["answer_score"] = {{"reward", parts.score->name()}, {"before", first}, {"after", last}};
+    report.resources.emplace_back("mean score of the answers below, before and after",
+                                  fmt::format("{:.3g}, {:.3g}", first, last));
   }
   evaluation["before"] = Json::object(), evaluation["after"] = Json::object();
   for (const auto& [name, interval] : loop.before) evaluation["before"][name] = interval_json(interval);

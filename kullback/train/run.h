@@ -4,10 +4,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kullback/report/run_report.h"
+#include "kullback/rewards/reward.h"
 #include "kullback/train/data.h"
 #include "kullback/train/limit.h"
 #include "kullback/train/loop.h"
@@ -75,6 +77,8 @@ struct RunParts {
   bool reference = true;  ///< the task compares with the policy as it was
   /// Before the first step, also of a resumed run: makes what the run needs. `folder`: the run's.
   std::function<void(Task& task, const std::filesystem::path& folder, const LoopOptions& loop)> prepare = {};
+  /// What the answers to `prompts` are scored by: their mean before and after training is reported.
+  std::optional<Reward> score = {};
   /// Adds to held-out figures what follows from them.
   std::function<void(std::map<std::string, Interval>& figures)> derive = {};
   /// Before the report is written: adds what only the task knows to it, to the held-out figures after training, and to
