@@ -129,6 +129,12 @@ class Documentation : public ::testing::Test {
     } else if (output == "rows.teacher") {
       fs::remove(folder_ / "rows.teacher.json");
     }
+    if (command.find("--autoencoder features.safetensors") != std::string::npos &&
+        !fs::exists(folder_ / "features.safetensors")) {
+      ASSERT_EQ(shell("kullback autoencoder --quiet --model smollm2-135m-instruct --data pairs.jsonl --features 64 "
+                      "--steps 20 --output features.safetensors"),
+                0);
+    }
     if (command.find("convert smollm2-folder") != std::string::npos && !fs::exists(folder_ / "smollm2-folder")) {
       ASSERT_EQ(shell("kullback convert smollm2-135m-instruct smollm2-folder"), 0);
     }

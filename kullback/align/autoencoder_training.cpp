@@ -48,8 +48,10 @@ AutoencoderFigures autoencoder_figures(const Autoencoder& a, const Tensor& hidde
           .dead = ((features > 0).sum(0) == 0).to(at::kDouble).mean().item<double>()};
 }
 
-Autoencoder train_autoencoder(const Tensor& hidden, const AutoencoderTraining& o,
+Autoencoder train_autoencoder(const Tensor& states, const AutoencoderTraining& o,
                               const std::function<void(int64_t, double)>& progress) {
+  const Tensor scale = (states - states.mean(0)).square().sum(-1).mean().sqrt().clamp_min(1e-30);
+  const Tensor hidden = states / scale;
   Autoencoder a = beginning(hidden, o);
   for (NamedTensor& one : tensors_of(a)) one.tensor.requires_grad_(true);
   Optimizer adam(tensors_of(a), {.weight_decay = 0});
@@ -68,8 +70,12 @@ Autoencoder train_autoencoder(const Tensor& hidden, const AutoencoderTraining& o
     adam.step(o.learning_rate * std::min(1.0, 5 * (1 - static_cast<double>(step) / static_cast<double>(o.steps))));
     if (progress) progress(step + 1, value);
   }
-  for (NamedTensor& one : tensors_of(a)) one.tensor.requires_grad_(false);
-  return a;
+  const at::NoGradGuard no_grad;  // and back to the states as they are
+  return {.encoder = a.encoder / scale,
+          .bias = a.bias.detach(),
+          .threshold = {},
+          .decoder = a.decoder * scale,
+          .decoder_bias = a.decoder_bias * scale};
 }
 
 void write_autoencoder(const std::filesystem::path& path, const Autoencoder& a) {

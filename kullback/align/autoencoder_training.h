@@ -6,7 +6,8 @@
 
 namespace kullback {
 
-/// How a sparse autoencoder is trained: by Adam on autoencoder_loss. Yin et al. 2024, arXiv 2411.07618, for fpo.
+/// How a sparse autoencoder is trained: by Adam on autoencoder_loss, of states scaled to a mean squared deviation of 1, so that
+/// one l1 suits models of any size. Yin et al. 2024, arXiv 2411.07618, for fpo.
 struct AutoencoderTraining {
   int64_t features = 2048;                 ///< M
   double l1 = 0.02;                        ///< > 0
