@@ -2,7 +2,6 @@
 #include "cli/training.h"
 #include "kullback/align/run.h"
 #include "kullback/base/error.h"
-#include "kullback/train/recipe.h"
 
 namespace kullback {
 namespace {
@@ -32,11 +31,11 @@ const Options<MethodChoice>& method_choice() {
 Command describe(AlignJob& job, MethodChoice& choice, ResumeOptions* resume) {
   Command command(
       "align", "train a model on preferences, or with a reward, under a divergence from a reference",
-      "Reads preference pairs (JSONL with TRL's columns prompt, chosen, rejected; texts or messages), trains adapters "
-      "or\n"
-      "all weights, and writes a run folder: config.toml, metrics.jsonl, the adapter (PEFT) or the model (Hugging "
-      "Face),\n"
-      "evaluation.json and report.html. The report says exactly how far the model moved from its reference.");
+      "Reads preference pairs (JSONL with TRL's columns prompt, chosen, rejected; texts or messages), or for a method\n"
+      "that asks a reward the prompts of any rows; trains adapters or all weights, and writes a run folder: "
+      "config.toml,\n"
+      "metrics.jsonl, the adapter (PEFT) or the model (Hugging Face), evaluation.json and report.html. The report says "
+      "exactly how far the model moved from its reference.");
   command.options("Method", method_choice(), &choice).options("Run", run_options(), &job.run);
   if (resume != nullptr) command.options("Resume", resume_options(), resume);
   command.options("Data", data_options(), &job.data)
@@ -87,8 +86,9 @@ int run(const std::vector<std::string>& given) {
                                 AlignJob job = job_of(Command::peek(arguments, "method").value_or("dpo"));
                                 MethodChoice choice;
                                 describe(job, choice, nullptr).parse(arguments);
-                                const auto recipe = std::any_cast<PreferenceRecipe>(&job.method->recipe);
-                                if (recipe != nullptr) recipe->validate(job.method_options.get());
+                                job.cache_reference = choice.cache_reference;
+                                job.diagnose_gradients = choice.diagnose_gradients;
+                                check_method(job);
                               }};
   return run_or_compare(comparison, given);
 }

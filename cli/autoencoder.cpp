@@ -51,7 +51,9 @@ Command describe(AutoencoderOptions& o, DataOptions& data) {
       "Reads the hidden states at the response tokens of the rows once, trains an autoencoder on them that gives each\n"
       "state back from few features, and says how well it does on rows that were held out. The states are held in\n"
       "memory (tokens x width x 4 bytes): --max-rows bounds them. Minutes, so that nothing is kept of a run that is\n"
-      "stopped.");
+      "stopped.\n"
+      "Trained are W_enc, b_enc, W_dec and b_dec, with plain ReLUs: --sae relu. The file's thresholds are 0, not\n"
+      "learnt, so that --sae jumprelu reads the same features.");
   command.options("Options", autoencoder_options(), &o)
       .options("Training", training_options(), &o.training)
       .options("Data", data_options(), &data)

@@ -57,6 +57,22 @@ TEST(AutoencoderCommand, WritesWhatFpoReads) {
     EXPECT_EQ(contents(folder / fmt::format("relu{}", layer) / "metrics.jsonl"),
               contents(folder / fmt::format("jumprelu{}", layer) / "metrics.jsonl"));
   }
+  const auto refused = [&](const std::string& of, int k, const std::string& why) {
+    const fs::path run = folder / "refused";
+    const Outcome outcome =
+        run_program(fmt::format("align --method fpo --autoencoder {} --k {} --model {} --data {} --output {}", file, k,
+                                of, data, run.string()));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.error, HasSubstr(why));
+    EXPECT_FALSE(fs::exists(run));
+  };
+  refused(model, 49, "--k");
+  Model wide = tiny_model();
+  Config config = wide.config();
+  config.hidden_size = 48;
+  wide.transformer = random_transformer(config, 2);
+  save_model(wide, folder / "wide");
+  refused((folder / "wide").string(), 8, "width 32");
   EXPECT_THAT(run_program(fmt::format("autoencoder --model {} --data {} --output {}", model, data, file)).error,
               HasSubstr("not written over"));
   fs::remove(file);

@@ -136,6 +136,74 @@ TEST(SalsaCommand, SaysWhatIsMissing) {
   refused("--reward length --cache-reference --soup " + kitchen.second, "--cache-reference");
 }
 
+TEST(SalsaCommand, BeginsAtTheModelWithItsAdapterOrAtTheAverage) {
+  const Kitchen kitchen("salsa-adapters");
+  std::vector<std::string> adapters;
+  for (const uint64_t seed : {1, 2}) {
+    Model model = load_model(kitchen.first);
+    add_lora(model.transformer, {.rank = 2, .alpha = 4}, seed);
+    at::manual_seed(seed);
+    for (NamedTensor& one : model.transformer.adapter()) one.tensor.detach().add_(at::randn_like(one.tensor), 0.1);
+    adapters.push_back((kitchen.folder / fmt::format("adapter{}", seed)).string());
+    save_adapter(model.transformer, adapters.back(), kitchen.first);
+  }
+  const auto before = [&](const std::string& run, const std::string& more) {
+    const Outcome outcome = run_program(fmt::format(
+        "align --method salsa --model {} --adapter {} --soup {} --data {} --output {} --reward length:characters "
+        "--response-tokens 4 --samples 0 --max-steps 1 {}",
+        kitchen.first, adapters[0], adapters[1], kitchen.rows, (kitchen.folder / run).string(), more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    const Json figures = read_json(kitchen.folder / run / "evaluation.json").at("before");
+    return std::pair{figures.at("kl")[0].get<double>(), figures.at("backward_kl")[0].get<double>()};
+  };
+  const auto [moved, to_average] = before("model", "");
+  EXPECT_NEAR(moved, 0, 1e-6);
+  EXPECT_GT(to_average, 1e-3);
+  EXPECT_NEAR(before("alone", "--alpha 1").second, 0, 1e-6);
+  // The average holds its share of the adapter: a policy that begins there must not get it once more.
+  const auto [still, at_average] = before("average", "--policy-init soup --train full");
+  EXPECT_NEAR(still, 0, 1e-6);
+  EXPECT_NEAR(at_average, 0, 1e-6);
+}
+
+TEST(SalsaCommand, IsComparedWithMethodsOnPairs) {
+  const Kitchen kitchen("salsa-compared");
+  const std::string pairs = tiny_pairs(kitchen.folder / "pairs.jsonl", 10);
+  const fs::path out = kitchen.folder / "runs";
+  const auto compared = [&](const std::string& more) {
+    return run_program(fmt::format("align --method dpo,salsa --model {} --data {} --output {} --max-steps 2 {}",
+                                   kitchen.first, pairs, out.string(), more));
+  };
+  // What salsa cannot do is said before dpo trains.
+  for (const auto& [more, why] : {std::pair<std::string, std::string>{"", "--reward"},
+                                  {"--reward length --soup " + kitchen.second + " --cache-reference", "--cache-ref"}}) {
+    const Outcome refused = compared(more);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.error, HasSubstr(why));
+    EXPECT_FALSE(fs::exists(out));
+  }
+  const Outcome outcome = compared(fmt::format(
+      "--beta 0.2 --reward length:characters --response-tokens 4 --samples 1 --sample-tokens 4 --soup {} --json",
+      kitchen.second));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  const Json table = Json::parse(outcome.out);
+  EXPECT_THAT(table.dump(), AllOf(HasSubstr("dpo"), HasSubstr("salsa")));
+  EXPECT_TRUE(fs::exists(out / "salsa" / "report.html"));
+  EXPECT_GT(read_json(out / "salsa" / "evaluation.json").at("after").at("kl")[0].get<double>(), 0);
+}
+
+TEST(SalsaCommand, StaysWithinALimit) {
+  const Kitchen kitchen("salsa-limit");
+  const auto moved = [&](const std::string& run, const std::string& more) {
+    const Outcome outcome = run_program(
+        kitchen.command(run, "--epochs 30 --batch-size 8 --learning-rate 0.02 --num-ppo-epochs 2 --kl-coef 0 " + more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return read_json(kitchen.folder / run / "evaluation.json").at("after").at("kl")[0].get<double>();
+  };
+  const double free = moved("free", "");
+  EXPECT_LT(moved("held", fmt::format("--limit \"kl<={}\"", free / 10)), free / 2);
+}
+
 TEST(SoupCommand, WritesTheWeightedAverage) {
   const Kitchen kitchen("soup");
   const fs::path out = kitchen.folder / "average";
@@ -190,6 +258,16 @@ TEST(SoupCommand, RefusesModelsOfOtherLayouts) {
       fmt::format("soup {} {} --output {}", kitchen.first, (kitchen.folder / "other").string(), out.string()));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, AllOf(HasSubstr("other"), HasSubstr("mlp")));
+  EXPECT_FALSE(fs::exists(out));
+  Model renamed = tiny_model(1);  // of the same layout, where the last two tokens are other ones
+  BpeSpec spec = byte_level_spec("tiny", {}, {"<|im_end|>", "<|im_start|>"});
+  spec.special.bos = 256, spec.special.eos = 257;
+  renamed.tokenizer = Tokenizer(spec);
+  save_model(renamed, kitchen.folder / "renamed");
+  EXPECT_THAT(run_program(fmt::format("soup {} {} --output {}", kitchen.first, (kitchen.folder / "renamed").string(),
+                                      out.string()))
+                  .error,
+              AllOf(HasSubstr("renamed"), HasSubstr("tokenizer")));
   EXPECT_FALSE(fs::exists(out));
   EXPECT_THAT(
       run_program(fmt::format("soup {} {} --weights 1 --output {}", kitchen.first, kitchen.second, out.string())).error,

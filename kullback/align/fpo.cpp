@@ -28,6 +28,11 @@ Tensor feature_distance(const Tensor& policy, const Tensor& reference, const Fpo
   return masked((policy - reference).square(), compared).sum(-1) / o.k;
 }
 
+void check_features(const Autoencoder& autoencoder, const FpoOptions& o) {
+  if (o.k > autoencoder.encoder.size(1))
+    fail("option --k: {} features are wanted of {}", o.k, autoencoder.encoder.size(1));
+}
+
 Tensor mean_logps(const Score& s) { return s.policy / s.length.clamp_min(1); }
 
 }  // namespace
@@ -41,8 +46,7 @@ Tensor pooled_features(const Autoencoder& autoencoder, const Tensor& hidden, con
 
 PreferenceLoss fpo_loss(const PreferenceBatch& batch, const Autoencoder& autoencoder, const FpoOptions& o,
                         const FpoReference* stored) {
-  if (o.k > autoencoder.encoder.size(1))
-    fail("option --k: {} features are wanted of {}", o.k, autoencoder.encoder.size(1));
+  check_features(autoencoder, o);
   const Score w = score(batch.chosen), l = score(batch.rejected);
   const auto pooled = [&](const Tensor& hidden, const Tensor& mask) {
     return pooled_features(autoencoder, hidden, mask, o);
@@ -82,8 +86,10 @@ const Registered fpo{
                  "u    = m(chosen) - m(rejected) - alpha * (D(rejected) - stop_gradient(D(chosen)))\n"
                  "m    = mean over tokens of log policy - log reference\n"
                  "D    = mean over the k strongest features of (mean feature of policy - of reference)^2")
-        .when("When a KL over the whole vocabulary costs too much and a sparse autoencoder of the model's last hidden "
-              "state is at hand (a safetensors file with W_enc, b_enc and, for jumprelu, threshold).")
+        .when(
+            "When a KL over the whole vocabulary costs too much and a sparse autoencoder of the model's hidden states "
+            "is at hand: a safetensors file with W_enc, b_enc and, for jumprelu, threshold. `kullback autoencoder` "
+            "trains one of the model itself, with plain ReLUs (--sae relu), at the --layer that fpo is then told.")
         .paper({"Constrain Alignment with Sparse Autoencoders", "2411.07618", "ICML 2025"})
         .option("beta", &FpoOptions::beta, positive, "scale of the margin", "authors' configuration")
         .option("alpha", &FpoOptions::alpha, non_negative, "weight of the features' distance", "paper")
@@ -99,11 +105,16 @@ const Registered fpo{
                 "whose strongest features are compared: the policy's, or those of both models")
         .option("stop-gradient", &FpoOptions::stop_gradient, "none through the chosen response's distance", "paper")
         .option("autoencoder", &FpoOptions::autoencoder, "safetensors file of the sparse autoencoder")
-        .needs(
-            [](const FpoOptions& o) { return Needs{.reference_logps = true, .hidden = true, .hidden_layer = o.layer}; })
+        .needs([](const FpoOptions& o) {
+          Needs needs{.reference_logps = true, .hidden = true, .hidden_layer = o.layer};
+          if (!o.autoencoder.empty())
+            needs.hidden_width = read_autoencoder(o.autoencoder, o.sae == Sae::jumprelu).encoder.size(0);
+          return needs;
+        })
         .validate([](const FpoOptions& o) {
-          if (o.autoencoder.empty()) fail("option --autoencoder: fpo needs the file of a sparse autoencoder");
-          read_autoencoder(o.autoencoder, o.sae == Sae::jumprelu);
+          if (o.autoencoder.empty())
+            fail("option --autoencoder: fpo needs the file of a sparse autoencoder; `kullback autoencoder` makes one");
+          check_features(read_autoencoder(o.autoencoder, o.sae == Sae::jumprelu), o);
         })
         .loss([](const PreferenceBatch& batch, const FpoOptions& o) {
           return fpo_loss(batch, read_autoencoder(o.autoencoder, o.sae == Sae::jumprelu), o);

@@ -43,22 +43,27 @@ Model averaged(const Model& policy, const AlignJob& job, const SalsaOptions& o) 
 
 }  // namespace
 
-RunResult run_reward_alignment(AlignJob job) {
-  const auto recipe = std::any_cast<DistillationRecipe>(job.method->recipe);
-  recipe.validate(job.method_options.get());
+void check_reward_method(const AlignJob& job) {
+  std::any_cast<DistillationRecipe>(job.method->recipe).validate(job.method_options.get());
   const auto& o = *static_cast<const SalsaOptions*>(job.method_options.get());
-  const bool from_soup = o.policy_init == SalsaOptions::PolicyInit::soup;
-  if (from_soup && job.run.train == RunOptions::Train::lora)
+  if (o.policy_init == SalsaOptions::PolicyInit::soup && job.run.train == RunOptions::Train::lora)
     fail(
         "option --policy-init: an adapter cannot be saved for an average that is no folder; take --train full, or make "
         "it with `kullback soup` and give it as --model");
   if (job.cache_reference) fail("option --cache-reference: method {} has no pairs", job.method->name);
   if (job.diagnose_gradients > 0) fail("option --diagnose-gradients: method {} has no pairs", job.method->name);
+}
+
+RunResult run_reward_alignment(AlignJob job) {
+  const auto& o = *static_cast<const SalsaOptions*>(job.method_options.get());
   check_run(job);
 
   Model model = load_model(job.run.model);
   std::vector<Model> average{averaged(model, job, o)};
-  if (from_soup) model.transformer = average[0].transformer.clone();
+  if (o.policy_init == SalsaOptions::PolicyInit::soup) {
+    model.transformer = average[0].transformer.clone();
+    job.run.adapter.clear();  // the average holds its share of it already
+  }
   const Teacher held_to(std::move(average), {1});
   SupervisedData training = load_prompts(job.data.data, model, job.data);
   SupervisedData held_out = held_out_rows(

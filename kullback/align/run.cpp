@@ -79,13 +79,19 @@ std::vector<int32_t> bare_beginning(const Model& model, const std::string& metho
 
 }  // namespace
 
-RunResult run_alignment(const AlignJob& job) {
-  if (job.method->recipe.type() == typeid(DistillationRecipe)) return run_reward_alignment(job);
-  if (job.method->recipe.type() != typeid(PreferenceRecipe))
+void check_method(const AlignJob& job) {
+  if (job.method->recipe.type() == typeid(DistillationRecipe)) return check_reward_method(job);
+  const auto recipe = std::any_cast<PreferenceRecipe>(&job.method->recipe);
+  if (recipe == nullptr)
     fail("option --method: {} trains nothing; `kullback explain {}` says what it is for", job.method->name,
          job.method->name);
+  recipe->validate(job.method_options.get());
+}
+
+RunResult run_alignment(const AlignJob& job) {
+  check_method(job);
+  if (job.method->recipe.type() == typeid(DistillationRecipe)) return run_reward_alignment(job);
   const auto recipe = std::any_cast<PreferenceRecipe>(job.method->recipe);
-  recipe.validate(job.method_options.get());
   check_run(job);
 
   Model model = load_model(job.run.model);

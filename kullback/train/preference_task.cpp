@@ -58,6 +58,9 @@ PreferenceTask::PreferenceTask(const Transformer& policy, Reference reference, c
       limits_(std::move(limits)) {
   if (needs_.hidden_layer > policy.config.layers)
     fail("option --layer: there is no block {} in a model of {}", needs_.hidden_layer, policy.config.layers);
+  if (needs_.hidden_width > 0 && needs_.hidden_width != policy.config.hidden_size)
+    fail("method {}, with these options, reads hidden states of width {}; the model's are of width {}", method.name,
+         needs_.hidden_width, policy.config.hidden_size);
   for (const PreferenceData* data : {&training_, &held_out_}) {
     for (const PreferencePair& pair : data->pairs) {
       if (!needs_.unpaired && !(pair.has_chosen && pair.has_rejected))

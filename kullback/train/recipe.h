@@ -31,6 +31,7 @@ struct Needs {
   bool unpaired = false;     ///< takes single labelled responses too
   bool hidden = false;       ///< both models' hidden states at every response token
   int64_t hidden_layer = 0;  ///< after which block (from 1); 0: the last ones, after the final norm
+  int64_t hidden_width = 0;  ///< of the only states that the recipe can read; 0: of any
   int64_t samples =
       0;  ///< own samples of each pair, where they can be drawn (the exact world), for the chosen response
   int64_t mismatched = 0;  ///< each row's prompt with the response so many rows on; 0: none
