@@ -95,7 +95,7 @@ void write_table(const Comparison& comparison, const Table& table) {
             .summary = {"the same rows in the same order; 95 % intervals over held-out rows"}};
   const Plot plot = plot_of(comparison);
   write_file(folder / "comparison.svg", svg(plot));
-  page.sections.push_back({"Held out", {table, Plots{{plot}}}});
+  page.sections.push_back({"Held out", {Plots{{plot}}, table}});
   page.file_name = "comparison";
   write_file(folder / "comparison.html", page_html(page));
 }

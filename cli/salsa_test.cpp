@@ -69,7 +69,7 @@ TEST(SalsaCommand, LearnsWhatTheRewardAsks) {
                              "train/approximate_kl", "train/policy_loss", "train/value_loss", "train/response_length"})
     EXPECT_FALSE(kitchen.logged("run", figure).empty()) << figure;
   const Json evaluation = read_json(kitchen.folder / "run" / "evaluation.json");
-  EXPECT_GT(evaluation.at("before").at("backward_kl")[0].get<double>(),
+  EXPECT_GT(evaluation.at("before").at("kl_to_average")[0].get<double>(),
             1e-3);                                                          // the policy does not begin at the average
   EXPECT_NEAR(evaluation.at("before").at("kl")[0].get<double>(), 0, 1e-6);  // but where it was
   EXPECT_GT(evaluation.at("after").at("kl")[0].get<double>(), 1e-3);
@@ -82,7 +82,7 @@ TEST(SalsaCommand, WithAllWeightOnTheModelIsPlainPpo) {
   ASSERT_EQ(run_program(kitchen.command("run", "--max-steps 1 --alpha 1")).status, 0);
   EXPECT_NEAR(kitchen.logged("run", "train/token_kl_k1").at(0), 0, 1e-6);
   const Json evaluation = read_json(kitchen.folder / "run" / "evaluation.json");
-  EXPECT_NEAR(evaluation.at("before").at("backward_kl")[0].get<double>(), 0, 1e-6);
+  EXPECT_NEAR(evaluation.at("before").at("kl_to_average")[0].get<double>(), 0, 1e-6);
 }
 
 TEST(SalsaCommand, AccumulatedBatchesMakeTheStepOfTheBigBatch) {
@@ -154,7 +154,7 @@ TEST(SalsaCommand, BeginsAtTheModelWithItsAdapterOrAtTheAverage) {
         kitchen.first, adapters[0], adapters[1], kitchen.rows, (kitchen.folder / run).string(), more));
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     const Json figures = read_json(kitchen.folder / run / "evaluation.json").at("before");
-    return std::pair{figures.at("kl")[0].get<double>(), figures.at("backward_kl")[0].get<double>()};
+    return std::pair{figures.at("kl")[0].get<double>(), figures.at("kl_to_average")[0].get<double>()};
   };
   const auto [moved, to_average] = before("model", "");
   EXPECT_NEAR(moved, 0, 1e-6);

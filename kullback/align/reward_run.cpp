@@ -13,10 +13,10 @@ namespace kullback {
 namespace {
 
 const std::vector<MeasureText> measures{
-    {"backward_kl", "KL(policy || average)", "nats/token", Better::neither,
+    {"kl_to_average", "KL(policy || average)", "nats/token", Better::neither,
      "exact, over the whole vocabulary at every token of the held-out rows' own responses", true},
-    {"forward_kl", "KL(average || policy)", "nats/token", Better::neither, "the same, the other way round"},
-    {"teacher_tv", "TV(policy, average)", "", Better::neither, "total variation"},
+    {"reverse_kl_to_average", "KL(average || policy)", "nats/token", Better::neither, "the same, the other way round"},
+    {"tv_to_average", "TV(policy, average)", "", Better::neither, "total variation"},
     {"loss", "cross-entropy of the held-out responses", "nats/token", Better::lower, "of the data's responses"},
 };
 
@@ -93,6 +93,12 @@ RunResult run_reward_alignment(AlignJob job) {
                             .vocabulary = model.text().vocabulary_size(),
                             .student_tokenizer = &model.text()};
     setup.distances = true;
+    setup.names = {{"backward_kl", "kl_to_average"},
+                   {"forward_kl", "reverse_kl_to_average"},
+                   {"teacher_tv", "tv_to_average"},
+                   {"js", ""},
+                   {"agreement", ""},
+                   {"top_1", ""}};
     return std::make_unique<DistillationTask>(policy, held_to, reference, *job.method, job.method_options.get(),
                                               std::move(training), std::move(held_out), SupervisedData{},
                                               std::move(setup), std::move(limits));

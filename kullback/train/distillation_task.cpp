@@ -223,6 +223,16 @@ Tensor DistillationTask::limited(const DistillationBatch& b, std::span<const Res
   return loss.loss;
 }
 
+/// Gives figures the names that the setup has for them.
+void DistillationTask::rename(Figures& figures) const {
+  for (const auto& [from, to] : setup_.names) {
+    auto figure = figures.extract(from);
+    if (figure.empty() || to.empty()) continue;
+    figure.key() = to;
+    figures.insert(std::move(figure));
+  }
+}
+
 /// Exact distances to the teacher on the batch.
 void DistillationTask::measure(const Responses& rows, Figures& figures) const {
   if (!rows.teacher.hidden.defined() || rows.teacher_labels.defined()) return;
@@ -236,6 +246,7 @@ void DistillationTask::measure(const Responses& rows, Figures& figures) const {
   for (const char* name : {"forward_kl", "backward_kl", "teacher_tv", "js", "agreement"}) {
     if (all.contains(name)) figures[name] = all[name];
   }
+  rename(figures);
 }
 
 void DistillationTask::after_step(int64_t step, int64_t steps, Figures& figures) {
@@ -287,6 +298,7 @@ std::vector<Figures> DistillationTask::evaluate(const std::function<void(int64_t
     }
     rows.push_back(held_out_figures(student, teacher, batch.labels, teacher_.recorded(), held_out_));
     if (!distances.empty()) add_distances(distances, rows.back());
+    rename(rows.back());
     add(all, rows.back());
   }
   if (!rows.empty()) {

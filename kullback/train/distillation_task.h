@@ -34,6 +34,8 @@ struct DistillationSetup {
   std::function<Sequence(const Example& example, const std::string& response)> for_teacher = {};
   const Transformer* other_model = nullptr;  ///< Needs::other_model
   bool distances = false;                    ///< evaluations also say how far the student is from the reference
+  /// Other names for figures that speak of a teacher, where the model that holds the student is none; to an empty one: left out.
+  std::map<std::string, std::string> names = {};
 };
 
 /// Training a student by any distillation recipe: gives it what it needs and nothing more. The teacher runs without gradient;
@@ -111,6 +113,7 @@ class DistillationTask : public Task, private DistillationRun {
   DistillationBatch batch_of(size_t first, size_t count, Rowing rowing) const;
   at::Tensor limited(const DistillationBatch& batch, std::span<const Response> responses, Figures& figures) const;
   void measure(const Responses& rows, Figures& figures) const;
+  void rename(Figures& figures) const;
 
   const Transformer& student_;
   const Teacher& teacher_;
