@@ -93,13 +93,6 @@ DistillationLoss loss(const DistillationBatch& b, const O& o) {
                     {"approximate_kl", part(l.approximate_kl)}}};
 }
 
-/// The figures of a rollout, once.
-void report(DistillationStep& step, Figures& figures, const O&) {
-  if (!step.state.values.contains("figures")) return;
-  for (const auto& [name, value] : step.state.values["figures"].items()) figures[name] = {value.get<double>(), 1};
-  step.state.values.erase("figures");
-}
-
 void check(const O& o) {
   if (o.reward.empty()) fail("option --reward: salsa needs one: {}", reward_grammar_text());
   static_cast<void>(reward(o.reward));
@@ -167,7 +160,7 @@ const Registered salsa{
                                    [&](int64_t rollout) { return new_rollout(step, rollout, o); });
         })
         .loss(loss)
-        .after_step(report)};
+        .after_step([](DistillationStep& step, Figures& figures, const O&) { add_rollout_figures(step, figures); })};
 
 }  // namespace
 }  // namespace kullback

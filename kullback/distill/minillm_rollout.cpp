@@ -74,9 +74,7 @@ std::vector<Response> minillm_responses(DistillationStep& step, const MinillmOpt
 }
 
 void minillm_figures(DistillationStep& step, Figures& figures, const MinillmOptions&) {
-  if (!step.state.values.contains("figures")) return;
-  for (const auto& [name, value] : step.state.values["figures"].items()) figures[name] = {value.get<double>(), 1};
-  step.state.values.erase("figures");
+  add_rollout_figures(step, figures);
 }
 
 }  // namespace kullback

@@ -80,6 +80,12 @@ std::vector<Response> rollout_responses(const Rollouts& r, DistillationStep& ste
   return chosen;
 }
 
+void add_rollout_figures(DistillationStep& step, Figures& figures) {
+  if (!step.state.values.contains("figures")) return;
+  for (const auto& [name, value] : step.state.values["figures"].items()) figures[name] = {value.get<double>(), 1};
+  step.state.values.erase("figures");
+}
+
 namespace {
 
 int64_t longest(const std::vector<Response>& responses) {

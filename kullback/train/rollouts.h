@@ -37,6 +37,9 @@ std::vector<int64_t> rollout_examples(const Rollouts& rollouts, const Distillati
 std::vector<Response> rollout_responses(const Rollouts& rollouts, DistillationStep& step,
                                         const std::function<std::vector<Response>(int64_t rollout)>& draw);
 
+/// Adds what drawing a rollout left in the state under "figures", once.
+void add_rollout_figures(DistillationStep& step, Figures& figures);
+
 /// A number that each token of some responses carries, [B,T] with 0 beyond their ends; and which places those are.
 at::Tensor padded_numbers(const std::vector<Response>& responses, const std::string& name);
 at::Tensor padded_mask(const std::vector<Response>& responses);
