@@ -73,6 +73,8 @@ TEST_F(Program, ExplainsItself) {
   EXPECT_THAT(run_program("align --help").out,
               AllOf(HasSubstr("--beta"), HasSubstr("--max-length"), HasSubstr("Examples")));
   EXPECT_THAT(run_program("methods").out, HasSubstr("dpo"));
+  EXPECT_THAT(run_program("explain js:0.3").out, AllOf(HasSubstr("# js:0.3"), HasSubstr("Where a student lands")));
+  EXPECT_THAT(run_program("explain --divergences").out, AllOf(HasSubstr("bhattacharyya"), HasSubstr("jensen-shannon")));
   EXPECT_THAT(run_program("explain dpo").out, AllOf(HasSubstr("2305.18290"), HasSubstr("--loss-type")));
   EXPECT_EQ(run_program("--version").status, 0);
 }
@@ -86,6 +88,9 @@ TEST_F(Program, MethodsAsJson) {
 TEST_F(Program, RefusesWhatItDoesNotKnow) {
   expect_refused("algin", HasSubstr("did you mean \"align\""));
   expect_refused("explain dpi", HasSubstr("did you mean \"dpo\""));
+  expect_refused("explain reverse-lk", HasSubstr("did you mean \"reverse-kl\""));
+  expect_refused("explain", HasSubstr("--divergences"));
+  expect_refused("explain dpo --plot dpo.svg", HasSubstr("'dpo' is a method"));
   expect_refused("methods --family alignmet", HasSubstr("did you mean \"alignment\""));
   expect_refused("pull smollm", HasSubstr("smollm2-135m-instruct"));
   expect_align_refused("--method dop --model x --data y", HasSubstr("did you mean \"dpo\""));

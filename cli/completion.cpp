@@ -8,6 +8,7 @@
 
 #include "kullback/base/error.h"
 #include "kullback/base/registry.h"
+#include "kullback/divergence/divergence.h"
 
 namespace kullback {
 namespace {
@@ -47,6 +48,7 @@ std::vector<std::string> argument_words(const std::string& command) {
   std::vector<std::string> names;
   if (command == "explain") {
     for (const Method& method : methods()) names.push_back(method.name);
+    for (const DivergenceInfo& info : known_divergences()) names.push_back(info.name);
   }
   return names;
 }

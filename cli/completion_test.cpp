@@ -62,6 +62,7 @@ TEST(Completion, BashOffersCommandsOptionsAndValues) {
   EXPECT_EQ(offered(script, "kullback measure --numbers = cou", 4), " counts \n");
   EXPECT_EQ(offered(script, "kullback align --data \"\"", 3), "  \n");  // files
   EXPECT_THAT(offered(script, "kullback explain kt", 2), HasSubstr(" kto "));
+  EXPECT_THAT(offered(script, "kullback explain reny", 2), HasSubstr(" renyi "));
   EXPECT_EQ(run_program("completion fish").status, 2);
 }
 

@@ -4,6 +4,8 @@
 #include "kullback/base/error.h"
 #include "kullback/base/registry.h"
 #include "kullback/base/suggest.h"
+#include "kullback/io/files.h"
+#include "kullback/measure/divergence_guide.h"
 #include "kullback/report/table.h"
 
 namespace kullback {
@@ -86,29 +88,80 @@ int run(const std::vector<std::string>& arguments) {
 }
 
 struct ExplainOptions {
+  bool divergences = false;
+  std::string plot;
   bool json = false;
 };
 
 const Options<ExplainOptions>& explain_options() {
   static const auto options =
-      Options<ExplainOptions>().option("json", &ExplainOptions::json, "the same as one JSON object");
+      Options<ExplainOptions>()
+          .option("divergences", &ExplainOptions::divergences, "list the divergences, without a NAME")
+          .option("plot", &ExplainOptions::plot, "of a divergence: an SVG file of where a student lands under it")
+          .option("json", &ExplainOptions::json, "the same as JSON");
   return options;
 }
 
 Command describe_explain(ExplainOptions& o, std::vector<std::string>& names) {
-  Command command("explain", "what a method is, its formula, when to use it, its options and papers");
-  command.arguments("NAME", &names, "a method, as `kullback methods` lists it", 1, 1)
+  Command command(
+      "explain", "what a method or a divergence is, when to use it, and its options",
+      "A method's page: its formula, when to use it, its options and papers. A divergence's page: its generator,\n"
+      "what it says of laws that differ in one way or another, and where a student lands that is fitted under it.");
+  command
+      .arguments("NAME", &names, "a method, as `kullback methods` lists it, or a divergence such as kl or js:0.3", 0, 1)
       .options("Options", explain_options(), &o)
-      .example("kullback explain dpo");
+      .example("kullback explain dpo")
+      .example("kullback explain js:0.3 --plot js.svg")
+      .example("kullback explain --divergences");
   return command;
+}
+
+void list_divergences(bool as_json) {
+  Table table{.title = "",
+              .columns = {text_column("divergence"), text_column("parameter"), text_column("also called"),
+                          text_column("what it is")},
+              .rows = {}};
+  for (const DivergenceInfo& info : known_divergences()) {
+    const std::string parameter =
+        info.parameter.empty() ? "" : fmt::format("{} {}, else {}", info.parameter, info.range, info.default_value);
+    table.rows.push_back({Cell(info.name), Cell(parameter), Cell(listing(info.aliases)), Cell(info.summary)});
+  }
+  if (as_json) {
+    fmt::print("{}\n", table_json(table).dump(2));
+  } else {
+    fmt::print("{}\n`kullback explain NAME` tells all of one.\n", table_terminal(table, terminal_style(stdout)));
+  }
+}
+
+const Method& method_or_error(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Method& method : methods()) {
+    if (method.name == name) return method;
+    known.push_back(method.name);
+  }
+  for (const DivergenceInfo& info : known_divergences()) known.push_back(info.name);
+  fail(
+      "neither a method nor a divergence is named '{}'{}; `kullback methods` and `kullback explain --divergences` list "
+      "them",
+      name, suggestion(name, known));
 }
 
 int run_explain(const std::vector<std::string>& arguments) {
   ExplainOptions o;
   std::vector<std::string> names;
   if (!describe_explain(o, names).parse(arguments)) return exit_success;
-  const Method& method = find_method(names.front());
-  fmt::print("{}", o.json ? method_json(method).dump(2) + "\n" : explain(method));
+  if (names.empty() != o.divergences) fail("kullback explain takes either a NAME or --divergences");
+  if (o.divergences) {
+    list_divergences(o.json);
+  } else if (names_divergence(names.front())) {
+    const DivergenceGuide guide = divergence_guide(names.front());
+    if (!o.plot.empty()) write_file(o.plot, svg(landing_plot(guide)));
+    fmt::print("{}", o.json ? guide_json(guide).dump(2) + "\n" : explain(guide));
+  } else {
+    const Method& method = method_or_error(names.front());
+    if (!o.plot.empty()) fail("option --plot: '{}' is a method; only divergences have a picture", method.name);
+    fmt::print("{}", o.json ? method_json(method).dump(2) + "\n" : explain(method));
+  }
   return exit_success;
 }
 
@@ -118,7 +171,7 @@ const RegisteredProgram methods_program{{"methods", "list the methods that are b
                                            return describe(o);
                                          },
                                          run}};
-const RegisteredProgram explain_program{{"explain", "what a method is, when to use it, and its options",
+const RegisteredProgram explain_program{{"explain", "what a method or a divergence is, when to use it, and its options",
                                          [] {
                                            static ExplainOptions o;
                                            static std::vector<std::string> names;
