@@ -43,7 +43,7 @@ bench: everything  ## run the benches, and write the head's table into docs/
 	build/bench/head --table docs/head-measured.md
 	@for bench in $(filter-out build/bench/head,$(wildcard build/bench/*)); do [ ! -x "$$bench" ] || "$$bench" || exit 1; done
 
-docs: build  ## build the documentation into site/
+docs: deps build  ## build the documentation into site/
 	@tools/build_docs.sh
 
 format:  ## lay out the sources with clang-format

@@ -200,6 +200,22 @@ TEST_F(Documentation, CommandsOfThePagesRun) {
   EXPECT_GT(count, 30U);
 }
 
+// A block whose fence names a file ("```cpp kullback/align/r_dpo.h") shows that file as it is.
+TEST(DocumentedCode, IsTheFilesThatItNames) {
+  size_t count = 0;
+  for (const fs::path& page : pages()) {
+    const std::string text = contents(page);
+    for (size_t at = text.find("\n```"); at != std::string::npos; at = text.find("\n```", at + 4)) {
+      const size_t line = text.find('\n', at + 4), space = text.find(' ', at);
+      if (space > line) continue;
+      const fs::path file = fs::path(KULLBACK_SOURCE) / text.substr(space + 1, line - space - 1);
+      EXPECT_EQ(text.substr(line + 1, text.find("\n```", line) - line), contents(file)) << page << " shows " << file;
+      ++count;
+    }
+  }
+  EXPECT_GE(count, 5U);
+}
+
 /// The examples of the commands whose names lie within [begin, end).
 std::vector<std::string> names_between(const std::string& begin, const std::string& end) {
   std::vector<std::string> names;

@@ -6,9 +6,10 @@ set -eu
 compiler="g++ cmake ninja-build ccache mold pkg-config"
 libraries="nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libtomlplusplus-dev libpcre2-dev libutf8proc-dev libhwy-dev libgloo-dev libjemalloc-dev zlib1g-dev"
 tests="libgtest-dev libgmock-dev libbenchmark-dev"
+documentation="doxygen"
 checkers="clang libclang-rt-dev clang-format clang-tidy"
 fetching="git ca-certificates python3 python3-pip python3-venv"
-packages="$compiler $libraries $tests $checkers $fetching"
+packages="$compiler $libraries $tests $checkers $documentation $fetching"
 
 if ! command -v apt-get >/dev/null; then
   echo "deps: there is no apt-get here; Kullback needs what these Debian packages hold: $packages" >&2

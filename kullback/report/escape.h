@@ -15,7 +15,7 @@ std::string clean_utf8(std::string_view text);
 /// `text`, cleaned, for an element's content or a quoted attribute of HTML, XML or SVG.
 std::string escape_html(std::string_view text);
 
-/// JSON that can stand inside <script type="application/json">: no `</script>`, no `<!--`; invalid UTF-8 replaced.
+/// JSON that can stand inside `<script type="application/json">`: no `</script>`, no `<!--`; invalid UTF-8 replaced.
 /// NaN and infinities become null.
 std::string json_for_script(const Json& value);
 

@@ -15,7 +15,7 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-/// A regular expression over Unicode text, as tokenizers write them (look-ahead, \p{L}, (?i:…)). Cheap to copy; may be used by
+/// A regular expression over Unicode text, as tokenizers write them (look-ahead, `\p{L}`, `(?i:…)`). Cheap to copy; may be used by
 /// several threads at once.
 class Pattern {
  public:

@@ -31,7 +31,7 @@ bool is_letter(char32_t c);
 bool is_numeric(char32_t c);
 bool is_punctuation(char32_t c);
 bool is_space(char32_t c);
-/// What a regular expression's \w takes: letters, marks, numbers, connecting punctuation, joiners.
+/// What a regular expression's `\w` takes: letters, marks, numbers, connecting punctuation, joiners.
 bool is_word(char32_t c);
 
 }  // namespace kullback
