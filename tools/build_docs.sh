@@ -69,7 +69,7 @@ build/kullback --help | sed -n '/^Commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p' | whi
   nav "      - $command: commands/$command.md"
 done
 
-"$tools/bin/python" -m mkdocs build --quiet --strict --config-file build/mkdocs.yml --site-dir "$PWD/site"
+NO_MKDOCS_2_WARNING=1 "$tools/bin/python" -m mkdocs build --quiet --strict --config-file build/mkdocs.yml --site-dir "$PWD/site"
 mkdir -p site/api
 doxygen tools/Doxyfile
-echo "docs: $(find site -name '*.html' ! -path 'site/api/*' | wc -l) pages in site/index.html, the C++ API in site/api/index.html"
+echo "docs: $(find site -name '*.html' ! -path 'site/api/*' | wc -l) pages in site/index.html, the C++ API in site/api/index.html; for the search, serve them: python3 -m http.server -d site"

@@ -187,7 +187,8 @@ std::string explain(const DivergenceGuide& g) {
   }
   if (g.divergence.has_generator()) {
     const Generator& f = g.divergence.generator();
-    page += fmt::format("\n## Generator\n\n```\n{}\nf(0) = {}, f(u)/u -> {}\n```\n", g.divergence.description(),
+    const std::string& what = g.divergence.description();
+    page += fmt::format("\n## Generator\n\n```\n{}\nf(0) = {}, f(u)/u -> {}\n```\n", what.substr(what.find("f(u) = ")),
                         number_text(f.at_zero), number_text(f.slope_at_infinity));
   }
   page += fmt::format("\n## When to use it\n\n{}\n", g.when);
