@@ -82,7 +82,7 @@ struct Frontier {
   std::vector<double> most;  ///< of each entry, on the exact frontier; empty where there is none
   std::string divergence, reward;
   Axis x, y;
-  std::string note;
+  std::string note, caution;  ///< the latter may be empty
   Better better = Better::higher;
 };
 
@@ -118,8 +118,9 @@ std::string chosen_figure(const std::vector<EvaluatedPolicy>& all, const std::st
        wanted.empty() ? "" : suggestion(wanted, common), listing(common));
 }
 
-/// Entries of the policies after training, and of what they began with, once where it is the same for all that wrote it.
-void add_entries(Frontier& frontier, const std::vector<EvaluatedPolicy>& all) {
+/// Entries of the policies after training, and of what they began with, once where it is the same for all that wrote it; how
+/// many beginnings there are.
+size_t add_entries(Frontier& frontier, const std::vector<EvaluatedPolicy>& all) {
   std::vector<std::string> paths;
   for (const EvaluatedPolicy& one : all) paths.push_back(one.name);
   const std::vector<std::string> names = short_names(paths);
@@ -138,6 +139,7 @@ void add_entries(Frontier& frontier, const std::vector<EvaluatedPolicy>& all) {
   }
   if (beginnings.size() == 1) beginnings[0].name = "before";
   frontier.entries.insert(frontier.entries.begin(), beginnings.begin(), beginnings.end());
+  return beginnings.size();
 }
 
 const std::vector<std::string> usual_divergences{"kl", "forward_kl"};
@@ -151,7 +153,12 @@ Frontier of_figures(const std::vector<EvaluatedPolicy>& all, const FrontierOptio
   frontier.x = axis_of(frontier.divergence), frontier.y = axis_of(frontier.reward);
   frontier.better = better_of(frontier.reward);
   frontier.note = "held out, with 95 % intervals over rows";
-  add_entries(frontier, all);
+  if (add_entries(frontier, all) > 1) {
+    frontier.caution =
+        "The runs began with different figures: with other models, or measured on other held-out rows, on which "
+        "figures "
+        "cannot be compared. --data FILE measures all of them on the same rows.";
+  }
   return frontier;
 }
 
@@ -318,6 +325,7 @@ Json json_of(const Frontier& frontier, const Table& table) {
             {"better", frontier.better == Better::lower ? "lower" : "higher"},
             {"note", frontier.note},
             {"policies", table_json(table)}};
+  if (!frontier.caution.empty()) json["caution"] = frontier.caution;
   for (const FrontierCurve& curve : frontier.curves)
     json["exact"].push_back({{"name", curve.name}, {"divergence", curve.divergence}, {"reward", curve.reward}});
   return json;
@@ -330,6 +338,7 @@ void write_folder(const std::string& output, const Frontier& frontier, const Tab
   Page page{.title = "Frontier",
             .summary = {fmt::format("{} policies: what each bought, and how far it moved for it", table.rows.size()),
                         frontier.note}};
+  if (!frontier.caution.empty()) page.summary.push_back(frontier.caution);
   page.sections.push_back({"Reward against divergence", {Plots{{plot}}, table}});
   page.data = json_of(frontier, table);
   page.file_name = "frontier";
@@ -369,6 +378,7 @@ int run(const std::vector<std::string>& given) {
     fmt::print("{}\n", json_of(frontier, table).dump(1));
   } else {
     fmt::print("{}", table_terminal(table, terminal_style(stdout)));
+    if (!frontier.caution.empty()) fmt::print("{}\n", frontier.caution);
     if (!options.output.empty()) fmt::print("report   {}\n", (fs::path(options.output) / "report.html").string());
   }
   return exit_success;

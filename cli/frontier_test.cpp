@@ -77,6 +77,8 @@ TEST(FrontierCommand, DrawsRunsAsTheyWroteThemselves) {
   const std::string other = made_run(folder / "other/near", 0.2, 0.8, 0.5);
   EXPECT_EQ(frontier(near + " " + other).at("policies").size(), 4U);
   EXPECT_NE(policy(frontier(near + " " + other), "other/near"), Json());
+  EXPECT_THAT(frontier(near + " " + other).at("caution"), HasSubstr("other held-out rows"));
+  EXPECT_FALSE(json.contains("caution"));
 
   refused(near + " --figure likelyer", "did you mean \"likelier\"");
   refused(near + " --divergence kll", "all of the runs have");
