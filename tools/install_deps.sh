@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the Debian (12 or newer) or Ubuntu packages that building, testing and checking Kullback takes: only those that
-# are missing, so that it costs nothing when all are there. LibTorch is none of them: tools/fetch_libtorch.py gets it.
+# are missing, so that it costs nothing when all are there, and those that are named on the command line. LibTorch is none
+# of them: tools/fetch_libtorch.py gets it.
 set -eu
 
 compiler="g++ cmake ninja-build ccache mold pkg-config"
@@ -9,7 +10,7 @@ tests="libgtest-dev libgmock-dev libbenchmark-dev"
 documentation="doxygen"
 checkers="clang libclang-rt-dev clang-format clang-tidy"
 fetching="git ca-certificates python3 python3-pip python3-venv"
-packages="$compiler $libraries $tests $checkers $documentation $fetching"
+packages="$compiler $libraries $tests $checkers $documentation $fetching $*"
 
 if ! command -v apt-get >/dev/null; then
   echo "deps: there is no apt-get here; Kullback needs what these Debian packages hold: $packages" >&2

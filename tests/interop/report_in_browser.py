@@ -4,7 +4,7 @@
     tests/interop/report_in_browser.py REPORT.html [FOLDER FOR SCREENSHOTS]
 
 Checked: no message on the console, no request but for the page itself, nothing wider than the screen, values on hover,
-tables sorted by a click, the data as a download. Exit status 0 when all holds, 1 when not, 77 where there is no Chromium.
+tables sorted by a click, the data as a download. Exit status 0 when all holds, 1 when not, 77 where there is no Chromium that starts.
 Only the standard library is used: the browser is spoken to over --remote-debugging-pipe.
 """
 
@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import sys
@@ -32,7 +33,7 @@ class Browser:
             os.dup2(answers, 4)
 
         self.process = subprocess.Popen(
-            [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe",
+            [program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe",
              f"--user-data-dir={profile}", "about:blank"],
             preexec_fn=place_pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(read_there)
@@ -47,7 +48,11 @@ class Browser:
 
     def receive(self):
         while b"\0" not in self.buffer:
-            self.buffer += os.read(self.read_end, 1 << 20)
+            ready, _, _ = select.select([self.read_end], [], [], 90)
+            more = os.read(self.read_end, 1 << 20) if ready else b""
+            if not more:
+                raise OSError("the browser has ended" if ready else "the browser has said nothing for 90 s")
+            self.buffer += more
         message, self.buffer = self.buffer.split(b"\0", 1)
         return json.loads(message)
 
@@ -142,7 +147,11 @@ def main():
         return 77
     problems = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        browser = Browser(program, profile)
+        try:
+            browser = Browser(program, profile)
+        except OSError as problem:
+            print(f"{program} does not start here ({problem}): not tried")
+            return 77
         try:
             for name, width, height, dark, phone in [("light", 1280, 900, False, False), ("dark", 1280, 900, True, False),
                                                      ("tablet", 768, 1024, False, False), ("phone", 390, 844, False, True)]:
