@@ -98,6 +98,8 @@ RegisteredProgram::RegisteredProgram(Program program) {
 }  // namespace kullback
 
 int main(int count, char** words) {
+  // Whole lines, so that results and notes that go to one file do not cut into each other.
+  std::setvbuf(stdout, nullptr, _IOLBF, 1 << 16);
   try {
     return kullback::run({words + 1, words + count});
   } catch (const kullback::Error& error) {

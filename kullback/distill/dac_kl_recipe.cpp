@@ -80,16 +80,29 @@ Modules level_network(const DistillationSizes& sizes, const O& o) {
           {"b2", at::tensor({logit(upper), logit(0.9)}, at::kFloat)}};
 }
 
-/// The spans of each response, [S,3]: phrases, or windows of span_length tokens.
-Tensor spans_of(const DistillationBatch& b, const O& o) {
+/// The spans of sequences of tokens, [S,3]: phrases, or windows of span_length tokens.
+Tensor spans_of(const Tensor& tokens, const Tensor& mask, const Tokenizer* tokenizer, const O& o) {
   if (o.spans == O::Spans::windows)
-    return spans_where(b.mask, [&](int64_t, int64_t first, int64_t t) { return t + 1 - first == o.span_length; });
-  if (b.student_tokenizer == nullptr) fail("option --spans: phrases needs the student's tokenizer");
-  const Tensor labels = b.labels.contiguous();
-  return spans_where(b.mask, [&](int64_t sequence, int64_t, int64_t t) {
-    const int64_t id = labels.const_data_ptr<int64_t>()[sequence * labels.size(1) + t];
-    return closes_phrase(b.student_tokenizer->token_bytes(static_cast<int32_t>(id)));
+    return spans_where(mask, [&](int64_t, int64_t first, int64_t t) { return t + 1 - first == o.span_length; });
+  if (tokenizer == nullptr) fail("option --spans: phrases needs the student's tokenizer");
+  const Tensor ids = tokens.contiguous();
+  return spans_where(mask, [&](int64_t sequence, int64_t, int64_t t) {
+    const int64_t id = ids.const_data_ptr<int64_t>()[sequence * ids.size(1) + t];
+    return closes_phrase(tokenizer->token_bytes(static_cast<int32_t>(id)));
   });
+}
+
+/// Those that span_loss takes its mean over: of two tokens and more.
+double counted_spans(const Tensor& spans) { return (spans.select(1, 2) > spans.select(1, 1)).sum().item<double>(); }
+
+/// The spans of all the step's responses, over which its batches take one mean.
+void count_spans(DistillationStep& step, const O& o) {
+  double spans = 0;
+  for (const Response& r : step.responses) {
+    const Tensor tokens = at::tensor(std::vector<int64_t>(r.tokens.begin(), r.tokens.end()), at::kLong).unsqueeze(0);
+    spans += counted_spans(spans_of(tokens, at::ones_like(tokens, at::kBool), step.run.student_tokenizer(), o));
+  }
+  step.state.values["spans"] = spans;
 }
 
 DistillationLoss loss(const DistillationBatch& b, const O& o) {
@@ -115,10 +128,12 @@ DistillationLoss loss(const DistillationBatch& b, const O& o) {
     result.parts["lower"] = dac.levels.select(1, 0), result.parts["upper"] = dac.levels.select(1, 1);
   }
   if (o.w_span > 0) {
-    const double tokens = b.mask.sum().item<double>(), share = b.tokens_in_step > 0 ? tokens / b.tokens_in_step : 1;
-    const Tensor spans = share * span_loss(b.student, b.teacher, spans_of(b, o), b.mask.size(1), o.norm);
-    result.value = result.value + o.w_span * spans;
-    result.parts["span_loss"] = spans.detach();
+    const Tensor spans = spans_of(b.labels, b.mask, b.student_tokenizer, o);
+    const double of_step = b.state != nullptr ? b.state->values.value("spans", 0.0) : 0;
+    const double share = of_step > 0 ? counted_spans(spans) / of_step : 1;
+    const Tensor mean = share * span_loss(b.student, b.teacher, spans, b.mask.size(1), o.norm);
+    result.value = result.value + o.w_span * mean;
+    result.parts["span_loss"] = mean.detach();
   }
   return result;
 }
@@ -175,6 +190,9 @@ const Registered dac_kl{
         })
         .modules(level_network)
         .responses(corrected)
+        .before_step([](DistillationStep& step, const O& o) {
+          if (o.w_span > 0) count_spans(step, o);
+        })
         .loss(loss)};
 
 }  // namespace

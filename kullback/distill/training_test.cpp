@@ -189,7 +189,8 @@ TEST(DistillationTask, AccumulatedBatchesMakeTheSameStepAsTheBigBatch) {
       {"kd", {{"kd_ratio", 0.7}, {"temperature", 2}, {"reduction", "sequence_mean"}}},
       {"kd", {{"source", "student"}}},
       {"kd", {{"source", "teacher"}, {"beams", 1}}},
-      {"pd", {{"k", 7}, {"alpha_schedule", "constant"}}}};
+      {"pd", {{"k", 7}, {"alpha_schedule", "constant"}}},
+      {"dac-kl", {{"spans", "windows"}, {"span_length", 3}, {"w_span", 1e6}, {"bounds", "fixed"}}}};
   for (const auto& [name, options] : methods) {
     TinyRun whole(name, options, true, {"kl*0.5"}), parts(name, options, true, {"kl*0.5"});
     for (int i = 0; i < 2; ++i) {
