@@ -1,22 +1,18 @@
 #include "kullback/distill/distillm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
 
-#include "kullback/base/error.h"
-#include "kullback/base/random.h"
+#include "kullback/distill/counted.h"
+#include "kullback/distill/distillm_schedule.h"
 #include "kullback/distill/plain_text.h"
 #include "kullback/divergence/row_blocks.h"
-#include "kullback/train/rollouts.h"
 
 namespace kullback {
 
 using at::Tensor;
 using Skew = DistillmOptions::Skew;
-using Replay = DistillmOptions::Replay;
-using Action = DistillmAction;
 
 KdOptions distillm_divergence(const DistillmOptions& o) {
   using Objective = KdOptions::Objective;
@@ -40,18 +36,6 @@ DistillmLoss distillm_loss(const Responses& b, const Responses& text, const Dist
   return result;
 }
 
-namespace {
-
-/// Counted rows of both models as the divergence sees them.
-std::pair<Rows, Rows> counted(const Responses& b, const DistillmOptions& o) {
-  const Tensor places = b.mask.reshape(-1).nonzero().squeeze(1);
-  Rows student = rows_at(b.student, places), teacher = rows_at(b.teacher, places);
-  student.temperature *= o.temperature, teacher.temperature *= o.temperature;
-  return {student, teacher};
-}
-
-}  // namespace
-
 Tensor cross_entropy_form(const Responses& b, const DistillmOptions& o) {
   KdOptions alone = distillm_divergence(o);
   alone.kd_ratio = 1;
@@ -59,12 +43,14 @@ Tensor cross_entropy_form(const Responses& b, const DistillmOptions& o) {
   if (o.divergence == Skew::skew_reverse_kl) return kd;
   HeadRequest request;
   request.entropy = true;
-  const Tensor entropy = head_statistics(counted(b, o).second, request).entropy;
+  const CountedTokens c = counted_tokens(b.student, b.teacher, {}, b.mask);
+  const Tensor entropy = head_statistics(at_temperature(c.teacher, o.temperature), request).entropy;
   return kd + (entropy.numel() > 0 ? entropy.mean() : at::zeros_like(kd));
 }
 
 Tensor largest_ratio(const Responses& b, const DistillmOptions& o) {
-  const auto [student, teacher] = counted(b, o);
+  const CountedTokens c = counted_tokens(b.student, b.teacher, {}, b.mask);
+  const Rows student = at_temperature(c.student, o.temperature), teacher = at_temperature(c.teacher, o.temperature);
   const Tensor ratios = row_block_values(student, teacher, [&](const Tensor& s, const Tensor& t, int64_t) {
     const Tensor q = at::log_softmax(s, 1), p = at::log_softmax(t, 1);
     const Tensor& first = o.divergence == Skew::skew_kl ? p : q;
@@ -75,69 +61,12 @@ Tensor largest_ratio(const Responses& b, const DistillmOptions& o) {
   return ratios.numel() > 0 ? ratios.max() : at::zeros({}, ratios.options());
 }
 
-void AdaptiveThreshold::observe(double loss, const DistillmOptions& o) {
-  if (loss < previous + o.loss_eps) return;
-  threshold = std::min(threshold + o.threshold_step, 1.0);
-  previous = loss;
-}
-
-double fresh_probability(double threshold, int64_t step, int64_t steps, const DistillmOptions& o) {
-  const double done = static_cast<double>(step) / static_cast<double>(steps);
-  switch (o.replay_ratio) {
-    case Replay::decreasing: return threshold * (1 - done);
-    case Replay::constant: return 0.5 * threshold;
-    case Replay::increasing: return threshold * done;
-  }
-  return 0;
-}
-
-Action distillm_action(double r, double threshold, int64_t step, int64_t steps, int64_t buffered,
-                       const DistillmOptions& o) {
-  if (r < fresh_probability(threshold, step, steps, o) || (r < threshold && buffered < o.capacity)) {
-    return Action::fresh;
-  }
-  return r < threshold ? Action::replay : Action::data;
-}
-
 namespace {
-
-AdaptiveThreshold threshold_of(const DistillationState& state, const DistillmOptions& o) {
-  return {.threshold = state.values.value("threshold", o.init_threshold),
-          .previous = state.values.value("previous", INFINITY)};
-}
-
-/// `count` of the buffer, drawn without replacement.
-std::vector<Response> replayed(const std::vector<Response>& buffer, size_t count, RandomStream& random) {
-  std::vector<Response> drawn = buffer;
-  random.shuffle(drawn);
-  drawn.resize(std::min(count, drawn.size()));
-  return drawn;
-}
-
-std::vector<Response> responses(DistillationStep& step, const DistillmOptions& o) {
-  RandomStream random(step.seed, "distillm", static_cast<uint64_t>(step.step));
-  const auto count = static_cast<int64_t>(step.examples.size());
-  if (o.capacity < count) fail("option --capacity: {} is below the {} examples of a step", o.capacity, count);
-  std::vector<Response> buffer = stored_responses(step.state, "buffer");
-  const Action action = distillm_action(random.uniform(), threshold_of(step.state, o).threshold, step.step + 1,
-                                        step.steps, std::ssize(buffer), o);
-  step.state.values["action"] = static_cast<int>(action);
-  if (action == Action::data) return step.run.data(step.examples);
-  if (action == Action::replay) return replayed(buffer, step.examples.size(), random);
-  const std::vector<Response> fresh =
-      step.run.draw(ResponseSource::student, step.examples, fmt::format("distillm/{}", step.step));
-  buffer.insert(buffer.end(), fresh.begin(), fresh.end());
-  if (std::ssize(buffer) > o.capacity) buffer.erase(buffer.begin(), buffer.end() - o.capacity);
-  store_responses(step.state, "buffer", buffer);
-  return fresh;
-}
 
 DistillationNeeds needs(const DistillmOptions& o) {
   DistillationNeeds needs;
   needs.sources = {.data = 0.5, .student = 0.5};  // which, `responses` says
-  needs.of_student_by.sampling.temperature = o.gen_temperature;
-  needs.of_student_by.sampling.top_p = o.gen_top_p;
-  needs.of_student_by.sampling.top_k = o.gen_top_k;
+  needs.of_student_by.sampling = {.temperature = o.gen_temperature, .top_k = o.gen_top_k, .top_p = o.gen_top_p};
   needs.text = o.lm_coef > 0;
   return needs;
 }
@@ -183,29 +112,15 @@ const Registered distillm{
                 NumberRange{.minimum = 0, .maximum = 1, .minimum_excluded = true}, "top-p of the student's responses")
         .option("gen-top-k", &DistillmOptions::gen_top_k, non_negative, "top-k of the student's responses; 0: off")
         .needs(needs)
-        .responses(responses)
+        .responses(distillm_responses)
         .loss([](const DistillationBatch& b, const DistillmOptions& o) {
           const DistillmLoss l = distillm_loss(b, b.text, o);
           DistillationLoss loss{.value = l.loss, .parts = {{"kd_loss", l.kd_loss}, {"ce_loss", l.ce_loss}}};
           if (l.pretrain_loss.defined()) loss.parts["pretrain_loss"] = l.pretrain_loss;
           return loss;
         })
-        .after_step([](DistillationStep& step, Figures& figures, const DistillmOptions& o) {
-          const int action = step.state.values.value("action", 0);
-          figures["threshold"] = {threshold_of(step.state, o).threshold, 1};
-          figures["fresh"] = {action == static_cast<int>(Action::fresh) ? 1.0 : 0.0, 1};
-          figures["replayed"] = {action == static_cast<int>(Action::replay) ? 1.0 : 0.0, 1};
-        })
-        .after_evaluation([](DistillationStep& step, double loss, const DistillmOptions& o) {
-          AdaptiveThreshold now = threshold_of(step.state, o);
-          if (std::isinf(now.previous)) {
-            now.previous = loss;
-          } else {
-            now.observe(loss, o);
-          }
-          step.state.values["threshold"] = now.threshold;
-          step.state.values["previous"] = now.previous;
-        })};
+        .after_step(distillm_figures)
+        .after_evaluation(distillm_observe)};
 
 }  // namespace
 }  // namespace kullback

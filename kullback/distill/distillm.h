@@ -51,22 +51,4 @@ at::Tensor cross_entropy_form(const Responses& responses, const DistillmOptions&
 /// The largest p/m (skew_reverse_kl: q/m) of all counted tokens and of the whole vocabulary, which never exceeds 1/skew_alpha.
 at::Tensor largest_ratio(const Responses& responses, const DistillmOptions& options);
 
-/// phi, the probability of a step that does not train on data, after a validation loss: it rises by threshold_step where the
-/// loss is at least loss_eps above the last one that counted.
-struct AdaptiveThreshold {
-  double threshold = 0;
-  double previous = 0;  ///< validation loss before training, or at the last rise
-  void observe(double loss, const DistillmOptions& options);
-};
-
-/// What a step trains on.
-enum class DistillmAction { data, fresh, replay };
-
-/// lambda: phi (1 - t/T), phi/2 or phi t/T at step t, from 1, of T.
-double fresh_probability(double threshold, int64_t step, int64_t steps, const DistillmOptions& options);
-
-/// fresh: r < lambda, or r < phi and the buffer is not full; replay: else, r < phi; data: otherwise. r is uniform in [0,1), one a step.
-DistillmAction distillm_action(double r, double threshold, int64_t step, int64_t steps, int64_t buffered,
-                               const DistillmOptions& options);
-
 }  // namespace kullback

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kullback/distill/distillm.h"
+#include "kullback/distill/distillm_schedule.h"
 #include "kullback/distill/fixture_rows.h"
 
 namespace kullback {
