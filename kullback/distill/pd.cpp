@@ -1,13 +1,11 @@
 #include "kullback/distill/pd.h"
 
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include <ATen/ATen.h>
 
-#include "kullback/base/error.h"
-#include "kullback/distill/reduction.h"
+#include "kullback/distill/counted.h"
 #include "kullback/divergence/row_blocks.h"
 #include "kullback/train/distillation.h"
 
@@ -15,44 +13,9 @@ namespace kullback {
 
 using at::Tensor;
 using Loss = PdOptions::Loss;
-using Adaptive = PdOptions::Adaptive;
 using Schedule = PdOptions::Schedule;
 
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-/// log F [N,K]: the kept row at a temperature [N,1], -inf where nothing is kept.
-Tensor log_law(const PdTarget& t, const Tensor& temperature) {
-  return at::log_softmax(t.logps.to(at::kDouble).masked_fill(~t.kept, -infinity) / temperature, 1);
-}
-
-/// sum_v F_v g_v, a token of probability 0 adding nothing whatever g is there.
-Tensor expected(const Tensor& law, const Tensor& g) { return (law * g.masked_fill(law == 0, 0)).sum(1); }
-
-/// Each row's temperature. [N,1]
-Tensor temperatures(const PdTarget& t, const PdOptions& o) {
-  const Tensor fixed = at::full({t.ids.size(0), 1}, o.temperature, at::kDouble);
-  const Tensor count = t.kept.sum(1, true).to(at::kDouble);
-  if (o.adaptive == Adaptive::std) {
-    const Tensor logps = t.logps.to(at::kDouble).masked_fill(~t.kept, 0);
-    const Tensor mean = logps.sum(1, true) / count;
-    const Tensor std = ((logps - mean).square().masked_fill(~t.kept, 0).sum(1, true) / count).sqrt();
-    return at::where(std < 1e-6, fixed, o.temperature * std);
-  }
-  if (o.adaptive == Adaptive::entropy) {
-    const Tensor log_f = log_law(t, at::ones({1}, at::kDouble)), f = log_f.exp();
-    const Tensor share = at::where(count > 1, -expected(f, log_f).unsqueeze(1) / at::log(count), 0);
-    return o.tau_high - (o.tau_high - o.tau_low) * share;
-  }
-  return fixed;
-}
-
-/// What each row's distillation loss is multiplied by. [N]
-Tensor row_weights(const PdTarget& t, const PdOptions& o) {
-  if (o.adaptive != Adaptive::wttm) return at::ones({t.ids.size(0)}, at::kDouble);
-  return (log_law(t, at::ones({1}, at::kDouble)) / o.temperature).exp().sum(1);
-}
 
 /// The distillation loss of rows: student logits z [n,V], target law f [n,K] -> [n].
 Tensor row_loss(const Tensor& z, const Tensor& ids, const Tensor& f, const PdTarget& t, const PdOptions& o) {
@@ -71,45 +34,11 @@ Tensor row_loss(const Tensor& z, const Tensor& ids, const Tensor& f, const PdTar
     const Tensor q = at_kept.exp();
     return log_q.exp().square().sum(1) + (f.square() - 2 * f * q).sum(1);  // sum over all V of (q - f)^2
   }
-  const Tensor cross_entropy = -expected(f, at_kept);
-  return o.kd_loss == Loss::nll ? cross_entropy : cross_entropy + expected(f, f.log());
+  const Tensor cross_entropy = -pd_expected(f, at_kept);
+  return o.kd_loss == Loss::nll ? cross_entropy : cross_entropy + pd_expected(f, f.log());
 }
 
 }  // namespace
-
-PdTarget pd_truncate(const Rows& teacher, double p, int64_t k) {
-  const int64_t vocabulary = teacher.vocabulary > 0     ? teacher.vocabulary
-                             : teacher.weight.defined() ? teacher.weight.size(0)
-                                                        : teacher.hidden.size(1);
-  const HeadStatistics top =
-      head_statistics(teacher, {.labels = {}, .scores = {}, .top_k = std::min(k, vocabulary), .divergences = {}});
-  const Tensor mass = top.top_logps.to(at::kDouble).exp();
-  const Tensor before = mass.cumsum(1) - mass;
-  PdTarget target{.ids = top.top_ids, .logps = top.top_logps, .kept = (before < p) & (top.top_logps > -infinity)};
-  target.ids = target.ids.masked_fill(~target.kept, 0);
-  return target;
-}
-
-std::vector<TeacherRow> pd_rows(const PdTarget& target, const Tensor& label_logps) {
-  const Tensor ids = target.ids.contiguous(), logps = target.logps.to(at::kDouble).contiguous(),
-               kept = target.kept.contiguous();
-  const Tensor labels = label_logps.defined() ? label_logps.to(at::kDouble).contiguous() : Tensor();
-  std::vector<TeacherRow> rows(static_cast<size_t>(ids.size(0)));
-  for (int64_t n = 0; n < ids.size(0); ++n) {
-    TeacherRow& row = rows[static_cast<size_t>(n)];
-    for (int64_t i = n * ids.size(1); i < (n + 1) * ids.size(1); ++i) {
-      if (!kept.const_data_ptr<bool>()[i]) continue;
-      row.ids.push_back(static_cast<int32_t>(ids.const_data_ptr<int64_t>()[i]));
-      row.logps.push_back(logps.const_data_ptr<double>()[i]);
-    }
-    if (labels.defined()) row.label_logp = labels.const_data_ptr<double>()[n];
-  }
-  return rows;
-}
-
-Tensor pd_law(const PdTarget& target, const PdOptions& options) {
-  return log_law(target, temperatures(target, options)).exp();
-}
 
 double pd_schedule(Schedule kind, int64_t step, int64_t steps, double maximum, double end, double warmup, double decay,
                    int64_t period) {
@@ -138,28 +67,26 @@ double pd_schedule(Schedule kind, int64_t step, int64_t steps, double maximum, d
 
 PdLoss pd_loss(const Rows& student, const PdTarget& target, const Tensor& labels, const Tensor& mask, double alpha,
                const PdOptions& o, double tokens_in_step, const Tensor& weight) {
-  const Tensor places = mask.reshape(-1).nonzero().squeeze(1);  // [C]
-  const Tensor w =
-      token_weights(mask, Reduction::token_mean, tokens_in_step, 0, weight).reshape(-1).index_select(0, places);
-  const Tensor of_row = row_weights(target, o), law = pd_law(target, o);
-  const Tensor label = labels.reshape(-1).index_select(0, places).unsqueeze(1);  // [C,1]
+  const CountedTokens c =
+      counted_tokens(student, student, labels, mask, Reduction::token_mean, tokens_in_step, 0, weight);
+  const Tensor of_row = pd_row_weights(target, o), law = pd_law(target, o);
   const auto f = [&](const Tensor& z, const Tensor&, int64_t first) {
     const auto part = [&](const Tensor& values) { return values.narrow(0, first, z.size(0)); };
     const PdTarget here{part(target.ids), part(target.logps), part(target.kept)};
     const Tensor kd = part(of_row).to(z.scalar_type()) * row_loss(z, here.ids, part(law).to(z.scalar_type()), here, o);
-    const Tensor lm = -at::log_softmax(z, 1).gather(1, part(label)).squeeze(1);
+    const Tensor lm = -at::log_softmax(z, 1).gather(1, part(c.labels).unsqueeze(1)).squeeze(1);
     return at::stack({kd, lm}, 1);
   };
-  const Rows ours = rows_at(student, places);
   Rows none;  // what the target holds is all of the teacher that is needed
-  none.hidden = at::zeros({places.size(0), 1}, ours.hidden.options().requires_grad(false));
-  const RowBlockLoss walked = row_block_loss(ours, none, f, at::stack({alpha * w, (1 - alpha) * w}, 1));
+  none.hidden = at::zeros({c.places.size(0), 1}, c.student.hidden.options().requires_grad(false));
+  const RowBlockLoss walked =
+      row_block_loss(c.student, none, f, at::stack({alpha * c.weights, (1 - alpha) * c.weights}, 1));
   const Tensor values = walked.values.to(at::kDouble);
-  const auto mean = [&](const Tensor& of_tokens) { return (w * of_tokens.masked_fill(w == 0, 0)).sum(); };
+  const auto mean = [&](const Tensor& of_tokens) { return weighted_sum(c.weights, of_tokens); };
   return {.loss = walked.loss,
           .lm_loss = mean(values.select(1, 1)),
           .kd_loss = mean(values.select(1, 0)),
-          .target_entropy = mean(-expected(law, law.log())),
+          .target_entropy = mean(-pd_expected(law, law.log())),
           .kept_mass = target.logps.to(at::kDouble).exp().masked_fill(~target.kept, 0).sum(1)};
 }
 

@@ -48,6 +48,10 @@ std::vector<TeacherRow> pd_rows(const PdTarget& target, const at::Tensor& label_
 
 /// [N,K] the teacher's law at temperature, or at each row's own, renormalised over what is kept; 0 elsewhere.
 at::Tensor pd_law(const PdTarget& target, const PdOptions& options);
+/// [N] what each row's distillation loss is multiplied by: 1 but for wttm.
+at::Tensor pd_row_weights(const PdTarget& target, const PdOptions& options);
+/// sum_v F_v g_v of [N,K] each, a token of probability 0 adding nothing whatever g is there. [N]
+at::Tensor pd_expected(const at::Tensor& law, const at::Tensor& g);
 
 /// Value of alpha (or a learning rate) at step s (from 0) of n.
 double pd_schedule(PdOptions::Schedule kind, int64_t step, int64_t steps, double maximum, double end, double warmup,
