@@ -33,15 +33,15 @@ Tensor pair_losses(LossType type, const Score& w, const Score& l, const Tensor& 
     case LossType::ipo:
       return ipo_loss(o.ipo_length_normalize ? w.mean_log_ratio() - l.mean_log_ratio() : w.log_ratio() - l.log_ratio(),
                       beta);
-    case LossType::sigmoid_norm: return -at::log_sigmoid(beta * (w.mean_log_ratio() - l.mean_log_ratio()));
+    case LossType::sigmoid_norm: return logistic_loss(beta * (w.mean_log_ratio() - l.mean_log_ratio()));
     case LossType::exo_pair:  // reverse KL to the smoothed label, arXiv 2402.00856
       return at::sigmoid(z) * (at::log_sigmoid(z) - std::log1p(-e)) +
              at::sigmoid(-z) * (at::log_sigmoid(-z) - std::log(e));
     case LossType::nca_pair:  // arXiv 2402.05369
       return -at::log_sigmoid(reward_w) - 0.5 * at::log_sigmoid(-reward_w) - 0.5 * at::log_sigmoid(-reward_l);
-    case LossType::bco_pair: return -at::log_sigmoid(reward_w) - at::log_sigmoid(-reward_l);  // arXiv 2404.04656
-    case LossType::sppo_hard:                                                                 // arXiv 2405.00675
-      return (w.log_ratio() - 1 / (2 * beta)).square() + (l.log_ratio() + 1 / (2 * beta)).square();
+    case LossType::bco_pair: return logistic_loss(reward_w) + logistic_loss(-reward_l);  // arXiv 2404.04656
+    case LossType::sppo_hard:
+      return ipo_loss(w.log_ratio(), beta) + ipo_loss(-l.log_ratio(), beta);            // arXiv 2405.00675
     case LossType::apo_zero: return 1 - at::sigmoid(reward_w) + at::sigmoid(reward_l);  // arXiv 2408.06266
     case LossType::apo_down: return at::sigmoid(reward_w) + 1 - at::sigmoid(z);
     case LossType::aot:  // arXiv 2406.05882: the two sides are compared quantile by quantile

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "kullback/align/head_gradients.h"
 #include "kullback/base/error.h"
 #include "kullback/divergence/head.h"
 

@@ -35,6 +35,7 @@ at::Tensor margin_loss(const PairLogps& pairs, const EntanglementOptions& option
 struct PairGradients {
   at::Tensor inner, chosen_norm, rejected_norm;
 };
+PairGradients inner_products(const at::Tensor& chosen, const at::Tensor& rejected);  ///< of [B,...] each
 
 /// What the next step does to each pair, to first order; each [B] unless said.
 struct Entanglement {
@@ -57,15 +58,5 @@ struct GatedLoss {
 };
 GatedLoss gated_loss(const PreferenceBatch& batch, const at::Tensor& chosen_gates, const at::Tensor& rejected_gates,
                      double beta, double lambda);
-
-/// Gradients of summed log-probabilities over a linear head alone, in closed form.
-struct HeadSide {
-  at::Tensor hidden, labels, mask;  ///< [B,T,D], [B,T], [B,T]
-};
-at::Tensor head_logps(const at::Tensor& weight, const HeadSide& side);               ///< [B,T], 0 where masked
-at::Tensor head_gradients(const at::Tensor& weight, const HeadSide& side);           ///< [B,V,D]
-PairGradients inner_products(const at::Tensor& chosen, const at::Tensor& rejected);  ///< of [B,...] each
-/// Cosine of the gradients of each pair of counted tokens of one row: [S,T].
-at::Tensor token_cosines(const at::Tensor& weight, const HeadSide& chosen, const HeadSide& rejected, int64_t row);
 
 }  // namespace kullback

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "kullback/align/gradient_entanglement.h"
+#include "kullback/align/head_gradients.h"
 #include "kullback/base/registry.h"
 #include "kullback/train/check.h"
 
