@@ -13,6 +13,7 @@ namespace kullback {
 
 using at::Tensor;
 using Skew = DistillmOptions::Skew;
+using Replay = DistillmOptions::Replay;
 
 KdOptions distillm_divergence(const DistillmOptions& o) {
   using Objective = KdOptions::Objective;

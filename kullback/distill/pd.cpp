@@ -12,6 +12,7 @@
 namespace kullback {
 
 using at::Tensor;
+using Adaptive = PdOptions::Adaptive;
 using Loss = PdOptions::Loss;
 using Schedule = PdOptions::Schedule;
 
