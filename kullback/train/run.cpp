@@ -414,13 +414,14 @@ RunResult run_training(Model& model, RunJob job, const RunParts& parts) {
   result.report = (folder / "report.html").string();
   if (!writes) return result;
 
-  const Answers samples_after = answers(model, shown, job);
+  // What was learnt first: a run that is killed while it answers has lost its report alone.
   fs::remove_all(trained);  // of a run that was killed after this, before its report
   if (adapters) {
     save_adapter(model.transformer, trained, o.model);
   } else {
     save_model(model, trained);
   }
+  const Answers samples_after = answers(model, shown, job);
   write_report(folder, job, parts, result.loop, shown, begin.samples, samples_after, *task);
   return result;
 }
