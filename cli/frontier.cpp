@@ -155,8 +155,7 @@ Frontier of_figures(const std::vector<EvaluatedPolicy>& all, const FrontierOptio
   frontier.note = "held out, with 95 % intervals over rows";
   if (add_entries(frontier, all) > 1) {
     frontier.caution =
-        "The runs began with different figures: with other models, or measured on other held-out rows, on which "
-        "figures "
+        "The runs began with different figures: with other models, or measured on other held-out rows, where figures "
         "cannot be compared. --data FILE measures all of them on the same rows.";
   }
   return frontier;

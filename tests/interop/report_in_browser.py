@@ -4,7 +4,8 @@
     tests/interop/report_in_browser.py REPORT.html [FOLDER FOR SCREENSHOTS]
 
 Checked: no message on the console, no request but for the page itself, nothing wider than the screen, values on hover,
-tables sorted by a click, the data as a download. Exit status 0 when all holds, 1 when not, 77 where there is no Chromium that starts.
+tables sorted by a click, the data as a download. Exit status 0 when all holds, 1 when not, 77 where there is no Chromium
+that starts.
 Only the standard library is used: the browser is spoken to over --remote-debugging-pipe.
 """
 
